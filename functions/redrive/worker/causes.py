@@ -1,0 +1,70 @@
+"""Why a job failed, in a form that groups: what an operator counts, filters and replays by."""
+
+import hashlib
+import time
+from pathlib import Path
+from traceback import FrameSummary, extract_tb
+
+from botocore.exceptions import ClientError
+
+from redrive.message import Cause, Message, iso_time
+from redrive.worker.job import LambdaContext
+
+_LIBRARY = Path(__file__).parents[1]
+_FUNCTION = _LIBRARY.parent  # what was deployed: the library and the job's folder
+
+
+def cause_of(
+    error: BaseException, *, message: Message, attempts: int, context: LambdaContext
+) -> Cause:
+    """The cause that a dead letter carries."""
+    return Cause(
+        type=error_type(error),
+        message=str(error),
+        fingerprint=fingerprint(error),
+        attempts=attempts,
+        receives=message.receives,
+        failed_at=iso_time(time.time() * 1000),
+        function=context.function_name,
+        request_id=context.aws_request_id,
+        log_stream=context.log_stream_name,
+    )
+
+
+def error_type(error: BaseException) -> str:
+    """The error's name: of an AWS error its code (`ThrottlingException`), else the class's."""
+    if isinstance(error, ClientError):
+        code = error.response.get("Error", {}).get("Code")
+        return code or type(error).__name__
+    return type(error).__name__
+
+
+def fingerprint(error: BaseException) -> str:
+    """Eight hex digits, equal for errors of one type that were raised by one statement.
+
+    The statement's text stands for its place, since a line's number changes with every edit above
+    it. The error's message is left out: it often holds the job's data.
+    """
+    frame = raised_at(error)
+    place = (Path(frame.filename).name, frame.name, frame.line) if frame else ()
+    return hashlib.sha256(repr((error_type(error), place)).encode()).hexdigest()[:8]
+
+
+def raised_at(error: BaseException) -> FrameSummary | None:
+    """The innermost frame of the job's own code, or of whatever raised where there is none."""
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_job_code(frame.filename)]
+    return next(reversed(own or list(frames)), None)
+
+
+def place(error: BaseException) -> str | None:
+    """Where it was raised, for a log line: `mail.py:31 send`. Never the message: it may hold
+    data.
+    """
+    frame = raised_at(error)
+    return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" if frame else None
+
+
+def _is_job_code(filename: str) -> bool:
+    path = Path(filename)
+    return path.is_relative_to(_FUNCTION) and not path.is_relative_to(_LIBRARY)

@@ -1,0 +1,99 @@
+"""Sends a message to the dead-letter queue with its cause, and remembers that it did."""
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from redrive import limits
+from redrive.message import ENVELOPE, Cause, Envelope, Message, iso_time, message_bytes
+from redrive.worker.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sqs import SQSClient
+
+# As long as a dead letter can be replayed: fourteen days, and the four in its queue before.
+_REMEMBER_SECONDS: Final = 18 * 24 * 3600
+
+
+class DeadLetters:
+    """The dead-letter queue of one job, and the rows of the jobs table that say why."""
+
+    def __init__(self, settings: Settings, sqs: "SQSClient", dynamodb: "DynamoDBClient") -> None:
+        self._settings, self._sqs, self._dynamodb = settings, sqs, dynamodb
+
+    def send(self, message: Message, job_id: str, cause: Cause) -> None:
+        """Copies the message, byte for byte, with its attributes, group and trace header.
+
+        Returns only after SQS confirmed the copy; until then the caller must not acknowledge the
+        message. Raises what boto3 raises.
+        """
+        envelope = envelope_of(message, job_id, self._settings.queue_url, cause)
+        request: dict[str, Any] = {
+            "QueueUrl": self._settings.dead_letter_queue_url,
+            "MessageBody": message.body,
+            "MessageAttributes": attributes_with(message, envelope),
+        }
+        if message.group_id is not None:
+            request["MessageGroupId"] = message.group_id
+        if self._settings.fifo:
+            # Dead-lettered twice (a kill after the send) within five minutes, it arrives once.
+            request["MessageDeduplicationId"] = message.id
+        if message.trace_header is not None:
+            request["MessageSystemAttributes"] = {
+                "AWSTraceHeader": {"DataType": "String", "StringValue": message.trace_header}
+            }
+        self._sqs.send_message(**request)
+
+    def remember(self, message: Message, job_id: str, cause: Cause) -> None:
+        """Writes the message's row: dead, and why. Raises what boto3 raises."""
+        self._dynamodb.put_item(
+            TableName=self._settings.jobs_table,
+            Item={
+                "id": {"S": job_id},
+                "record": {"S": f"message#{message.id}"},
+                "dead": {"BOOL": True},
+                "attempts": {"N": str(cause.attempts)},
+                "cause": {"S": json.dumps(asdict(cause))},
+                "expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
+            },
+        )
+
+
+def envelope_of(message: Message, job_id: str, queue_url: str, cause: Cause) -> Envelope:
+    """What the dead letter says of itself: who it was first, how often replayed, and why it
+    died.
+    """
+    before = message.envelope or Envelope()
+    return Envelope(
+        id=job_id,
+        message_id=message.id,
+        queue=queue_url,
+        # A replayed message is a new one to SQS; the first send is the one that people ask for.
+        sent_at=before.sent_at if before.replays and before.sent_at else iso_time(message.sent_at),
+        replays=before.replays,
+        force=before.force,
+        cause=cause,
+        metadata=before.metadata,
+    )
+
+
+def attributes_with(message: Message, envelope: Envelope) -> dict[str, Any]:
+    """The message's own attributes, and `redrive` where there is room for it.
+
+    There is none beside ten attributes, within 4 KB of the size limit, or where the name is taken
+    by something that is not ours: then the row in the jobs table alone tells the cause.
+    """
+    own = {name: value for name, value in message.attributes.items() if name != ENVELOPE}
+    if ENVELOPE in message.attributes and message.envelope is None:
+        return message.attributes
+    try:
+        ours = {ENVELOPE: {"DataType": "String", "StringValue": envelope.render()}}
+    except ValueError:
+        return message.attributes
+    fits = (
+        len(own) < limits.ATTRIBUTES
+        and message_bytes(message.body, own | ours) <= limits.MESSAGE_BYTES
+    )
+    return own | ours if fits else message.attributes

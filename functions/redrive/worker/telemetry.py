@@ -1,0 +1,136 @@
+"""A worker's log lines and metrics: what happened to which job, never what was in it."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
+    AmazonCloudWatchEMFProvider,
+)
+
+from redrive.worker.batch import Delivery
+from redrive.worker.causes import error_type, fingerprint, place
+from redrive.worker.job import LambdaContext
+from redrive.worker.outcome import (
+    ControlMessage,
+    DeadLetter,
+    Duplicate,
+    Failed,
+    NotStarted,
+    Return,
+    Succeeded,
+)
+
+NAMESPACE: Final = "Redrive"
+
+_COUNTERS: Final[Mapping[type, str]] = {
+    Succeeded: "Succeeded",
+    Duplicate: "Duplicate",
+    ControlMessage: "ControlMessage",
+    Failed: "Failed",
+    NotStarted: "HandedBack",
+}
+
+
+class Telemetry:
+    """Speaks for one worker. The lines may come from any thread, the metrics from one."""
+
+    def __init__(self, *, stage: str, job: str) -> None:
+        self._logger = Logger(service=job)
+        self._dimensions = {"stage": stage, "job": job}
+        # At the cold start: growth needs a point to grow from, and a quiet job has none.
+        self._emit({"DeadLettered": 0})
+
+    @contextmanager
+    def batch(self, context: LambdaContext, deliveries: Iterable[Delivery]) -> Iterator[None]:
+        """Names the invocation in every line of a batch, and measures it whatever happens."""
+        self._logger.append_keys(function_request_id=context.aws_request_id)
+        try:
+            yield
+        finally:
+            self._measure(one for one in deliveries if one.decision is not None)
+
+    def settled(self, delivery: Delivery) -> None:
+        """One line for what became of a message."""
+        happening, decision = delivery.happening, delivery.decision
+        keys: dict[str, Any] = {**_identity(delivery), "outcome": type(happening).__name__}
+        if isinstance(happening, Failed):
+            keys |= _error_keys(happening.error)
+        if isinstance(happening, NotStarted):
+            keys["reason"] = happening.reason
+        if isinstance(decision, Return):
+            keys["visible_again_in_seconds"] = decision.seconds
+        if isinstance(decision, DeadLetter):
+            self._logger.error("job dead-lettered", **keys)
+        else:
+            self._logger.info("job settled", **keys)
+
+    def trouble(self, what: str, delivery: Delivery, error: BaseException) -> None:
+        """One line for a failure beside the job's own."""
+        self._logger.error(what, **_identity(delivery), **_error_keys(error.__cause__ or error))
+
+    def backoff_refused(self, codes: Sequence[str]) -> None:
+        """The messages whose backoff SQS refused come back by the queue's own timeout."""
+        if codes:
+            self._logger.error("backoff refused", error=codes[0], messages=len(codes))
+            self._emit({"BackoffRefused": len(codes)})
+
+    def _measure(self, deliveries: Iterable[Delivery]) -> None:
+        counts: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
+        times: dict[str, list[float]] = {"Duration": [], "QueueWait": []}
+        now = time.time() * 1000
+        for delivery in deliveries:
+            counts[_COUNTERS[type(delivery.happening)]] += 1
+            if isinstance(delivery.decision, DeadLetter):
+                reasons[error_type(delivery.decision.error)] += 1
+            if delivery.milliseconds is not None:
+                times["Duration"].append(delivery.milliseconds)
+                if delivery.message.receives == 1:
+                    waited = now - delivery.milliseconds - delivery.message.sent_at
+                    times["QueueWait"].append(waited)
+        if reasons:
+            counts["DeadLettered"] = reasons.total()
+        self._emit(counts, times)
+        for reason, count in reasons.items():
+            self._emit({"DeadLettered": count}, reason=reason)
+
+    def _emit(
+        self,
+        counts: Mapping[str, int],
+        times: Mapping[str, Iterable[float]] = {},
+        **dimensions: str,
+    ) -> None:
+        # A provider of its own for each set of dimensions: one buffer would merge them.
+        metrics = AmazonCloudWatchEMFProvider(
+            namespace=NAMESPACE,
+            service="",  # `job` says it
+            default_dimensions=self._dimensions | dimensions,
+        )
+        for name, count in counts.items():
+            metrics.add_metric(name, MetricUnit.Count, count)
+        for name, values in times.items():
+            # CloudWatch drops a whole line for one value that is no number.
+            for value in filter(math.isfinite, values):
+                metrics.add_metric(name, MetricUnit.Milliseconds, max(value, 0))
+        if metrics.metric_set:
+            metrics.flush_metrics()
+
+
+def _identity(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "job_id": delivery.job_id,
+        "message_id": delivery.message.id,
+        "attempt": delivery.attempt,
+        "receives": delivery.message.receives,
+    }
+
+
+def _error_keys(error: BaseException) -> dict[str, Any]:
+    # Never the error's message: it often quotes the payload.
+    return {"error": error_type(error), "fingerprint": fingerprint(error), "at": place(error)}
