@@ -1,0 +1,1 @@
+"""Sends one e-mail."""
