@@ -6,7 +6,6 @@ BIN := .venv/bin
 # The CDK, its Node and uv come from the virtual environment, whatever else is installed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
-export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check up down bench smoke format lock clean help
 

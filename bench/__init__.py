@@ -1,0 +1,1 @@
+"""Side-by-side measurements: ratios of two ways taken in one run, medians of several."""

@@ -1,0 +1,64 @@
+"""`make bench`: prints every figure of the README."""
+
+import os
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import batch, cold_start
+from bench.endpoint import lean_endpoint, pin_to_core
+
+
+def main() -> None:
+    console = Console()
+    # The endpoint says yes to anyone.
+    os.environ.update(
+        AWS_DEFAULT_REGION="eu-west-1",
+        AWS_ACCESS_KEY_ID="bench",
+        AWS_SECRET_ACCESS_KEY="bench",  # noqa: S106
+    )
+    os.environ["POWERTOOLS_LOG_LEVEL"] = "WARNING"
+    pin_to_core(0)
+    with lean_endpoint() as endpoint:
+        console.print(_batches([batch.measure(endpoint, size) for size in (10, 100)]))
+    console.print(_cold_start(cold_start.measure("send_email.handler")))
+
+
+def _batches(results: list[batch.BatchResult]) -> Table:
+    table = Table(
+        title="A batch of idempotent jobs, 5 ms per DynamoDB call, "
+        f"medians of {batch.ROUNDS}, one core for the worker"
+    )
+    table.add_column("")
+    for result in results:
+        table.add_column(f"batch of {result.batch}", justify="right")
+    rows = {
+        "Powertools BatchProcessor + @idempotent_function, ms": lambda r: f"{r.peer:.1f}",
+        "Redrive worker, ms": lambda r: f"{r.ours:.1f}",
+        "floor: two calls one after the other, ms": lambda r: f"{r.floor:.1f}",
+        "faster than Powertools": lambda r: f"{r.speedup:.1f} x",
+        "of the floor": lambda r: f"{r.over_floor:.2f} x",
+        "DynamoDB calls a job": lambda r: _calls(r, "PutItem", "UpdateItem", "GetItem"),
+        "SQS calls a job, by the worker": lambda r: _calls(r, "ChangeMessageVisibilityBatch"),
+        "worker CPU a job, ms": lambda r: f"{r.cpu:.2f}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, *(value(result) for result in results))
+    return table
+
+
+def _calls(result: batch.BatchResult, *operations: str) -> str:
+    return f"{sum(result.calls[name] for name in operations):.2f}"
+
+
+def _cold_start(result: cold_start.ColdStart) -> Table:
+    table = Table(title=f"send_email's handler, medians of {cold_start.ROUNDS}")
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("import beyond boto3 and two clients, ms", f"{result.import_milliseconds:.0f}")
+    table.add_row("peak memory after import, MiB", f"{result.peak_mebibytes:.0f}")
+    return table
+
+
+if __name__ == "__main__":
+    main()
