@@ -1,0 +1,70 @@
+"""What must stay equal across the parts that do not import each other."""
+
+import re
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from redrive.worker import settings
+from stacks import assets
+from stacks.catalogue import catalogue
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def folders_with_a_handler(root: Path) -> set[str]:
+    return {path.parent.name for path in root.glob("*/handler.py")}
+
+
+def test_every_job_of_the_catalogue_has_a_folder_and_every_folder_a_job():
+    jobs = catalogue("production").jobs
+    assert {job.spec.name for job in jobs} == folders_with_a_handler(ROOT / "functions")
+
+
+def test_the_tests_catalogue_holds_the_real_jobs_and_the_ones_for_tests():
+    names = {job.spec.name for job in catalogue("tests").jobs}
+    of_tests = folders_with_a_handler(ROOT / "tests" / "e2e" / "jobs")
+    assert names == folders_with_a_handler(ROOT / "functions") | of_tests
+
+
+def test_a_handler_only_wires():
+    for handler in (ROOT / "functions").glob("*/handler.py"):
+        assert len(handler.read_text().splitlines()) <= 40, handler
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> set[str]:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [find_uv_bin(), "build", "--quiet", "--wheel", "--no-build-isolation"]
+    subprocess.run([*command, "--out-dir", folder], cwd=ROOT, check=True)
+    (path,) = folder.glob("*.whl")
+    return set(zipfile.ZipFile(path).namelist())
+
+
+def test_the_wheel_holds_the_library_alone(wheel):
+    packages = {name.partition("/")[0] for name in wheel}
+    assert {name for name in packages if not name.endswith(".dist-info")} == {"redrive"}
+    assert {"redrive/py.typed", "redrive/publisher.py", "redrive/worker/worker.py"} <= wheel
+
+
+def test_a_plain_install_needs_boto3_alone():
+    (dependency,) = PROJECT["project"]["dependencies"]
+    assert dependency.startswith("boto3")
+
+
+def test_the_layer_is_what_the_worker_extra_asks_for():
+    assert PROJECT["dependency-groups"]["layer"] == PROJECT["project"]["optional-dependencies"]["worker"]
+
+
+def test_the_lock_files_name_no_host_and_pin_every_package_by_hash():
+    for lock in (ROOT / "locks").glob("*.txt"):
+        text = lock.read_text()
+        assert not re.search(r"https?:|index-url|find-links", text), lock
+        for package in re.split(r"\n(?=\S)", text.strip()):
+            assert "==" in package, package
+            assert "--hash=sha256:" in package, package
