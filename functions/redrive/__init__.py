@@ -14,6 +14,7 @@ from redrive.errors import (
     RetryLater,
     UnknownJob,
 )
+from redrive.publisher import Publisher
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "InvalidMessage",
     "PermanentError",
     "PublishFailed",
+    "Publisher",
     "RedriveError",
     "RetryLater",
     "UnknownJob",

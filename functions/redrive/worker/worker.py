@@ -79,7 +79,7 @@ class Worker:
 def read_event(event: Mapping[str, Any]) -> list[Message]:
     """The messages of a Lambda event. Raises NotAnSqsEvent, saying what an event must look like."""
     records = event.get("Records") if isinstance(event, Mapping) else None
-    if not isinstance(records, Sequence) or not records:
+    if not isinstance(records, list) or not records:
         raise NotAnSqsEvent(
             "this function takes events of SQS, {'Records': [...]}; to run a job by hand, send its "
             "payload to the job's queue"

@@ -1,6 +1,7 @@
-"""A job of a FIFO queue: notes in the sink in which order its runs came."""
+"""A job of a FIFO queue: leaves a row for each run, by which its group's order can be read."""
 
 import os
+import time
 from functools import cache
 
 import boto3
@@ -10,24 +11,19 @@ from redrive.worker import Job, Worker
 
 
 @cache
-def ses():
-    return boto3.client("sesv2", config=clients.config(threads=10, attempts=1))
+def dynamodb():
+    return boto3.client("dynamodb", config=clients.config(threads=10))
 
 
 def run(job: Job) -> dict:
     if job.attempt < job.payload.get("succeed_on_attempt", 1):
         raise RuntimeError("told to fail")
-    ses().send_email(
-        FromEmailAddress=os.environ["SENDER"],
-        Destination={"ToAddresses": [f"{job.payload['group']}@example.com"]},
-        Content={
-            "Simple": {
-                "Subject": {"Data": job.payload["group"]},
-                "Body": {"Text": {"Data": job.key}},
-                "Headers": [{"Name": "X-Email-Id", "Value": job.key}],
-            }
-        },
-    )
+    effect = {
+        "id": {"S": f"group:{job.payload['group']}"},
+        "record": {"S": f"effect#{time.time_ns()}"},
+        "job": {"S": job.key},
+    }
+    dynamodb().put_item(TableName=os.environ["REDRIVE_JOBS_TABLE"], Item=effect)
     return {"group": job.payload["group"]}
 
 

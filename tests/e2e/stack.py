@@ -1,0 +1,147 @@
+"""A deployed stack as the end-to-end tests see it: from outside, by AWS's own calls."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+import boto3
+
+from local.aws import Aws
+from redrive import Publisher
+
+T = TypeVar("T")
+
+# Far beyond what anything here takes, so that a slow machine is slow and not red.
+PATIENCE_SECONDS = 60.0
+
+
+def eventually(probe: Callable[[], T], *, what: str) -> T:
+    """The first truthy answer of `probe`. Fails, saying what did not happen, when there is none."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if answer := probe():
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"within {PATIENCE_SECONDS:g} s: {what}")
+
+
+class Sink:
+    """The mail sink's own interface."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def sent(self, email_id: str) -> list[dict[str, str]]:
+        return [mail for mail in self._call("GET", "/sent") if mail["email_id"] == email_id]
+
+    def fail(self, **fault: Any) -> None:
+        self._call("POST", "/faults", fault)
+
+    def heal(self) -> None:
+        self.fail(status=503, seconds=0)
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            self._url + path, method=method, data=json.dumps(body).encode() if body else None
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.loads(response.read() or "null")
+
+
+@dataclass(frozen=True)
+class Stack:
+    outputs: dict[str, str]
+    client: Callable[..., Any]
+    publisher: Publisher
+    sink: Sink | None = None
+    log_tail: Callable[[], str] = field(default=lambda: "")
+
+    @classmethod
+    def embedded(cls, aws: Aws, outputs: dict[str, str]) -> Self:
+        publisher = Publisher("local", sqs=aws.client("sqs"), ssm=aws.client("ssm"))
+        return cls(outputs, aws.client, publisher, Sink(aws.mail_sink_url), aws.log.read_text)
+
+    @classmethod
+    def on_aws(cls, stage: str) -> Self:
+        described = boto3.client("cloudformation").describe_stacks(StackName=f"Redrive-{stage}")
+        outputs = {
+            output["OutputKey"]: output["OutputValue"]
+            for output in described["Stacks"][0]["Outputs"]
+        }
+        return cls(outputs, boto3.client, Publisher(stage))
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def queue_url(self, job: str) -> str:
+        return self.outputs[f"{_pascal(job)}QueueUrl"]
+
+    def send(self, job: str, body: Any, **more: Any) -> str:
+        text = body if isinstance(body, str) else json.dumps(body)
+        sqs = self.client("sqs")
+        return sqs.send_message(QueueUrl=self.queue_url(job), MessageBody=text, **more)["MessageId"]
+
+    def await_dead_letter(self, job: str, body: str) -> dict[str, Any]:
+        """The dead letter with this body, taken off the queue."""
+        return eventually(
+            lambda: self._take_dead_letter(job, body), what=f"a dead letter {body[:80]}"
+        )
+
+    def _take_dead_letter(self, job: str, body: str) -> dict[str, Any] | None:
+        sqs, url = self.client("sqs"), self.outputs[f"{_pascal(job)}DeadLetterQueueUrl"]
+        received = sqs.receive_message(
+            QueueUrl=url,
+            MaxNumberOfMessages=10,
+            VisibilityTimeout=2,
+            MessageAttributeNames=["All"],
+            MessageSystemAttributeNames=["All"],
+        )
+        for message in received.get("Messages", []):
+            if message["Body"] == body:
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                return message
+        return None
+
+    def await_empty(self, job: str) -> None:
+        """Until the job's queue holds no message, in flight or not."""
+        sqs, url = self.client("sqs"), self.queue_url(job)
+        names = [
+            "ApproximateNumberOfMessages",
+            "ApproximateNumberOfMessagesNotVisible",
+            "ApproximateNumberOfMessagesDelayed",
+        ]
+
+        def empty() -> bool:
+            counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+            return not any(int(count) for count in counts.values())
+
+        eventually(empty, what=f"the queue of {job} is empty")
+
+    # --- what jobs left behind --------------------------------------------------------------------
+
+    def rows(self, partition: str, record: str) -> list[dict[str, Any]]:
+        """The rows of the jobs table whose record begins so, in its order."""
+        return self.client("dynamodb").query(
+            TableName=self.outputs["JobsTableName"],
+            KeyConditionExpression="id = :id AND begins_with(#record, :record)",
+            ExpressionAttributeNames={"#record": "record"},
+            ExpressionAttributeValues={":id": {"S": partition}, ":record": {"S": record}},
+            ConsistentRead=True,
+        )["Items"]
+
+    def effects(self, job_id: str) -> list[int]:
+        """The attempts on which the job had its effect."""
+        return [int(row["attempt"]["N"]) for row in self.rows(job_id, "effect#")]
+
+    def await_effect(self, job_id: str) -> list[int]:
+        return eventually(lambda: self.effects(job_id), what=f"{job_id} has its effect")
+
+
+def cause_of(dead_letter: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(dead_letter["MessageAttributes"]["redrive"]["StringValue"])["cause"]
+
+
+def _pascal(job: str) -> str:
+    return job.title().replace("_", "")
