@@ -4,7 +4,8 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import boto3
@@ -53,16 +54,17 @@ class Sink:
 
 @dataclass(frozen=True)
 class Stack:
+    stage: str
     outputs: dict[str, str]
     client: Callable[..., Any]
     publisher: Publisher
     sink: Sink | None = None
-    log_tail: Callable[[], str] = field(default=lambda: "")
+    log: Path | None = None
 
     @classmethod
     def embedded(cls, aws: Aws, outputs: dict[str, str]) -> Self:
         publisher = Publisher("local", sqs=aws.client("sqs"), ssm=aws.client("ssm"))
-        return cls(outputs, aws.client, publisher, Sink(aws.mail_sink_url), aws.log.read_text)
+        return cls("local", outputs, aws.client, publisher, Sink(aws.mail_sink_url), aws.log)
 
     @classmethod
     def on_aws(cls, stage: str) -> Self:
@@ -71,7 +73,18 @@ class Stack:
             output["OutputKey"]: output["OutputValue"]
             for output in described["Stacks"][0]["Outputs"]
         }
-        return cls(outputs, boto3.client, Publisher(stage))
+        return cls(stage, outputs, boto3.client, Publisher(stage))
+
+    def log_lines(self, job: str, text: str) -> list[str]:
+        """The lines with this text that the job's worker has logged."""
+        if self.log:
+            return [line for line in self.log.read_text().splitlines() if text in line]
+        lambda_, function = self.client("lambda"), self.outputs[f"{_pascal(job)}WorkerName"]
+        group = lambda_.get_function_configuration(FunctionName=function)["LoggingConfig"]
+        events = self.client("logs").filter_log_events(
+            logGroupName=group["LogGroup"], filterPattern=f'"{text}"'
+        )
+        return [event["message"] for event in events["events"]]
 
     # --- queues -----------------------------------------------------------------------------------
 
