@@ -1,0 +1,99 @@
+"""How the demo looks: a live table on a terminal, plain lines elsewhere."""
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from local.demo import DELIVERABLE, IMPOSSIBLE, DeadLetter, Demo, Finding, Progress, findings
+from local.deploy import deployed_aws
+from local.server import running
+
+LINE_SECONDS = 1.0
+
+
+def show_progress(console: Console, steps: Iterable[Progress]) -> None:
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            for progress in steps:
+                live.update(_table(progress), refresh=True)
+        return
+    next_line = 0.0
+    for progress in steps:
+        if progress.seconds >= next_line or progress.over:
+            console.print(_line(progress))
+            next_line = progress.seconds + LINE_SECONDS
+
+
+def show_causes(console: Console, letters: Iterable[DeadLetter]) -> None:
+    table = Table("dead letter", "cause", "attempts", "message", title="Why they died")
+    for letter in letters:
+        cause = letter.cause
+        told = (cause.type, str(cause.attempts), cause.message) if cause else ("none",)
+        table.add_row(str(letter.payload["email_id"]), *told)
+    console.print(table)
+
+
+def show_findings(console: Console, found: list[Finding]) -> bool:
+    for finding in found:
+        mark = "[green]✓[/]" if finding.held else "[bold red]✗[/]"
+        console.print(mark, finding.text, highlight=False)
+    return all(finding.held for finding in found)
+
+
+def _table(progress: Progress) -> Group:
+    table = Table()
+    for heading in ("waiting", "in flight", "dead", "sent", "elapsed"):
+        table.add_column(heading, justify="right", min_width=9)
+    table.add_column("now", min_width=24)
+    table.add_row(
+        str(progress.waiting),
+        str(progress.in_flight),
+        f"[red]{progress.dead}[/]" if progress.dead else "0",
+        f"[green]{progress.sent}[/]",
+        f"{progress.seconds:.1f} s",
+        progress.phase,
+    )
+    return Group(table, ProgressBar(DELIVERABLE + IMPOSSIBLE, progress.ended, width=90))
+
+
+def _line(progress: Progress) -> str:
+    return (
+        f"{progress.seconds:5.1f} s  waiting {progress.waiting:3}  in flight "
+        f"{progress.in_flight:3}  dead {progress.dead:2}  sent {progress.sent:3}  {progress.phase}"
+    )
+
+
+def run_demo(parent: Path) -> bool:
+    """Whether all held. The logs of a run in which it did not stay until the next one."""
+    console = Console()
+    state = _fresh_state(parent)
+    console.print("Starting an embedded AWS and deploying the stack with the CDK ...")
+    try:
+        with deployed_aws(state) as (aws, outputs):
+            demo = Demo(aws, outputs)
+            show_progress(console, demo.run())
+            evidence = demo.evidence()
+        show_causes(console, evidence.dead_letters)
+        held = show_findings(console, findings(evidence))
+    except KeyboardInterrupt:
+        shutil.rmtree(state)
+        raise
+    if held:
+        shutil.rmtree(state)
+    else:
+        console.print(f"What the functions logged is in {aws.log}", soft_wrap=True)
+    return held
+
+
+def _fresh_state(parent: Path) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    for earlier in parent.glob("demo-*"):
+        if running(earlier) is None:
+            shutil.rmtree(earlier, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="demo-", dir=parent))
