@@ -19,7 +19,7 @@ check: .venv/.installed ## lint, format, types, import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=functions:. $(BIN)/lint-imports
 
 up: .emulator/.installed ## the stack on this machine, left running; then `. .local/env`
 	$(BIN)/python -m local up

@@ -1,6 +1,7 @@
 """`make bench`: prints every figure of the README."""
 
 import os
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.table import Table
@@ -32,7 +33,7 @@ def _batches(results: list[batch.BatchResult]) -> Table:
     table.add_column("")
     for result in results:
         table.add_column(f"batch of {result.batch}", justify="right")
-    rows = {
+    rows: dict[str, Callable[[batch.BatchResult], str]] = {
         "Powertools BatchProcessor + @idempotent_function, ms": lambda r: f"{r.peer:.1f}",
         "Redrive worker, ms": lambda r: f"{r.ours:.1f}",
         "floor: two calls one after the other, ms": lambda r: f"{r.floor:.1f}",
@@ -48,7 +49,7 @@ def _batches(results: list[batch.BatchResult]) -> Table:
 
 
 def _calls(result: batch.BatchResult, *operations: str) -> str:
-    return f"{sum(result.calls[name] for name in operations):.2f}"
+    return f"{sum(result.calls.get(name, 0) for name in operations):.2f}"
 
 
 def _cold_start(result: cold_start.ColdStart) -> Table:

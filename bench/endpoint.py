@@ -1,7 +1,7 @@
 """A lean AWS endpoint: says yes to every call after a set delay, and counts the calls.
 
-An emulator would measure itself: this one takes some ten microseconds a call. It runs in a process of
-its own, pinned to the second core where there is one, so that it does not slow what is measured.
+An emulator would measure itself: this one takes some ten microseconds a call. It runs in a process
+of its own, pinned to the second core where there is one, so that it does not slow what is measured.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import cast
 
 _END_OF_HEAD = b"\r\n\r\n"
 
@@ -70,7 +71,7 @@ async def _run(pipe: Connection) -> None:
             calls.clear()
         else:
             delay = asked
-            pipe.send(True)
+            pipe.send("done")
 
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Protocol(calls, lambda: delay), "127.0.0.1", 0)
@@ -87,8 +88,7 @@ class _Protocol(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += data

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from redrive.worker import settings
-from stacks import assets
 from stacks.catalogue import catalogue
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +56,8 @@ def test_a_plain_install_needs_boto3_alone():
 
 
 def test_the_layer_is_what_the_worker_extra_asks_for():
-    assert PROJECT["dependency-groups"]["layer"] == PROJECT["project"]["optional-dependencies"]["worker"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert PROJECT["dependency-groups"]["layer"] == extras["worker"]
 
 
 def test_the_lock_files_name_no_host_and_pin_every_package_by_hash():

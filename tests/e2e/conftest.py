@@ -1,7 +1,7 @@
 """One deployed stack for all end-to-end tests, and what a test needs to talk to it.
 
-On the embedded AWS, unless REDRIVE_SMOKE_STAGE names a stage of a real account that was deployed with
-`-c catalogue=tests`.
+On the embedded AWS, unless REDRIVE_SMOKE_STAGE names a stage of a real account that was deployed
+with `-c catalogue=tests`.
 """
 
 import os

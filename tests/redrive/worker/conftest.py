@@ -1,4 +1,6 @@
-"""A worker on a bench of its own: an in-memory SQS, moto's DynamoDB, and a clock that tests move."""
+"""A worker on a bench of its own: an in-memory SQS, moto's DynamoDB, and a clock that tests
+move.
+"""
 
 import json
 import logging

@@ -94,7 +94,9 @@ def test_ten_attributes_are_all_kept_and_the_row_alone_tells_the_cause(bench):
     assert json.loads(row["cause"]["S"])["type"] == "PermanentError"
 
 
-@pytest.mark.parametrize(("size", "carries"), [(MESSAGE_BYTES, False), (MESSAGE_BYTES - 8192, True)])
+@pytest.mark.parametrize(
+    ("size", "carries"), [(MESSAGE_BYTES, False), (MESSAGE_BYTES - 8192, True)]
+)
 def test_a_message_near_the_size_limit_is_dead_lettered_with_its_cause_where_it_fits(
     bench, size, carries
 ):

@@ -80,6 +80,15 @@ def test_two_messages_of_one_job_in_one_batch_run_it_once(bench):
     assert len(delivery.deleted) == 2
 
 
+def test_of_two_messages_of_one_job_the_second_runs_where_the_first_failed(bench):
+    for _ in range(2):
+        bench.send({"id": "a"})
+    tries = iter([True, False])
+    delivery = bench.deliver(bench.worker(lambda job: 1 / 0 if next(tries) else None))
+    assert len(bench.runs) == 2
+    assert len(delivery.deleted) == 1
+
+
 def test_7_and_the_text_7_are_one_job_but_true_is_another(bench):
     for key in (7, "7", True, "true", 0, "0"):
         bench.send({"id": key})

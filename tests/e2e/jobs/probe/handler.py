@@ -1,4 +1,6 @@
-"""Does what its payload says, and leaves a row in the jobs table for each run that had its effect."""
+"""Does what its payload says, and leaves a row in the jobs table for each run that had its
+effect.
+"""
 
 import os
 import sys
