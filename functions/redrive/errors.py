@@ -21,7 +21,7 @@ Whatever else a job raises is retried with full jitter until its attempts are us
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from redrive import limits
 
@@ -52,6 +52,10 @@ class RetryLater(RedriveError):
             )
         super().__init__(message or f"asked to be retried after {seconds:g} s")
         self.seconds = seconds
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        # Raised in a child process, it is pickled; by default that keeps the message alone.
+        return type(self), (self.seconds, str(self))
 
 
 class ContinueLater(RedriveError):
@@ -106,6 +110,9 @@ class PublishFailed(RedriveError):
         self.unsent = tuple(unsent)
         self.remaining = remaining
 
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        return type(self), (self.sent, self.unsent, list(self.remaining))
+
     def payloads(self) -> Iterator[Any]:
         """The payloads that were not published, in the order of the input."""
         return chain((one.payload for one in self.unsent), self.remaining)
@@ -116,7 +123,7 @@ class UnknownJob(RedriveError, LookupError):
 
 
 class SettingsError(RedriveError):
-    """A variable that the stack sets is missing from the environment, or has a wrong value."""
+    """What the stack sets (a variable, an SSM parameter) is missing, or not as it sets it."""
 
 
 class NotAnSqsEvent(RedriveError, TypeError):

@@ -55,7 +55,7 @@ class Message:
             return cls(
                 id=_text(record, "messageId"),
                 receipt_handle=_text(record, "receiptHandle"),
-                body=record["body"],
+                body=_text(record, "body", empty=True),
                 receives=int(system["ApproximateReceiveCount"]),
                 sent_at=int(system["SentTimestamp"]),
                 attributes=sendable_attributes(record.get("messageAttributes") or {}),
@@ -64,6 +64,8 @@ class Message:
             )
         except KeyError as missing:
             raise NotAnSqsEvent(f"a record has no {missing.args[0]!r}") from None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise NotAnSqsEvent(f"a record is not as SQS writes it: {error}") from None
 
     @property
     def envelope(self) -> "Envelope | None":
@@ -72,9 +74,9 @@ class Message:
         return Envelope.parse(attribute.get("StringValue", "")) if attribute else None
 
 
-def _text(record: Mapping[str, Any], name: str) -> str:
+def _text(record: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
     value = record[name]
-    if not value or not isinstance(value, str):
+    if not isinstance(value, str) or not (value or empty):
         raise KeyError(name)
     return value
 
@@ -150,12 +152,7 @@ def _is_sns_notification(payload: Payload) -> bool:
 
 def _json_object(text: str) -> Payload:
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_without_repeats,
-            parse_float=_finite,
-            parse_constant=_not_a_number,
-        )
+        value = _DECODER.decode(text)
     except UnusablePayload:
         raise
     except (ValueError, RecursionError, TypeError) as error:
@@ -190,9 +187,15 @@ def _not_a_number(text: str) -> NoReturn:
     raise UnusablePayload(f"{text[:20]} is no number that JSON or DynamoDB can hold")
 
 
+# One for all bodies: to make a decoder takes as long as to read a small payload.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_without_repeats, parse_float=_finite, parse_constant=_not_a_number
+)
+
+
 def _json_type(value: Any) -> str:
-    names = {str: "string", list: "array", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "number")
+    names = {dict: "object", list: "array", str: "string", bool: "true or false"}
+    return "null" if value is None else names.get(type(value), "number")
 
 
 # --- the key --------------------------------------------------------------------------------------
@@ -211,7 +214,11 @@ def render_key(payload: Payload, expression: str) -> str:
     is empty or longer than 512 UTF-8 bytes.
     """
     try:
-        value = compile_key(expression).search(payload)
+        value = (
+            payload.get(expression)  # as JMESPath would, in a tenth of the time
+            if expression.isidentifier()
+            else compile_key(expression).search(payload)
+        )
     except JMESPathError as error:  # a function of the expression met a type it does not take
         raise UnusablePayload(f"`{expression}` does not fit ({type(error).__name__})") from None
     if value is None or value == "":
@@ -277,7 +284,7 @@ class Envelope:
     def parse(cls, text: str) -> Self | None:
         """Reads an attribute's text. None for what is not valid version 1: it is never trusted."""
         try:
-            fields = json.loads(text)
+            fields = _DECODER.decode(text)
             if fields.pop("v") != 1:
                 return None
             cause = fields.pop("cause", None)
@@ -286,8 +293,8 @@ class Envelope:
                 return None
             if min(known.get("replays", 0), known.get("force", 0)) < 0:
                 return None
-            return cls(**known, cause=Cause(**cause) if cause else None, metadata=fields)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return cls(**known, cause=_cause(cause), metadata=fields)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UnusablePayload):
             return None
 
     def render(self) -> str:
@@ -296,9 +303,10 @@ class Envelope:
         Raises ValueError when what cannot be cut is already too long.
         """
         fields = {
+            **self.metadata,
             "v": 1,
             **{name: getattr(self, name) for name in _ENVELOPE_TYPES},
-            **self.metadata,
+            "cause": None,
         }
         if self.cause is None:
             return _within_limit(json.dumps(fields))
@@ -316,6 +324,16 @@ _ENVELOPE_TYPES: dict[str, tuple[type, ...]] = {
     "replays": (int,),
     "force": (int,),
 }
+
+
+def _cause(fields: Any) -> Cause | None:
+    """Raises TypeError for what is neither null nor a cause."""
+    if fields is None:
+        return None
+    numbers = {"attempts", "receives"}
+    if not all(type(one) is (int if name in numbers else str) for name, one in fields.items()):
+        raise TypeError("attempts and receives are integers, the rest of a cause is text")
+    return Cause(**fields)
 
 
 def _within_limit(text: str) -> str:

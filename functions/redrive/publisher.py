@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
 from random import Random
@@ -253,7 +253,7 @@ NOT_CARRIED: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U00
 _ATTRIBUTE_NAME: Final = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 _RESERVED_ATTRIBUTE_NAME: Final = re.compile(r"(aws|amazon)\.", re.IGNORECASE)
 _NUMBER_DIGITS: Final = 38
-_SMALLEST_NUMBER, _LARGEST_NUMBER = 1e-128, 1e126
+_SMALLEST_NUMBER, _LARGEST_NUMBER = 1e-128, 10**126
 
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/using-messagegroupid-property.html
 _GROUP_ID: Final = re.compile("[!-~]*")
@@ -293,9 +293,7 @@ def compose(
     return Composed(_job_id(destination, body), fields, size)
 
 
-_READABLE: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":")
-)
+_READABLE: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # As an escape in ASCII any character arrives, also one half of a surrogate pair.
 _ESCAPED: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
@@ -417,12 +415,12 @@ def _checked_id(name: str, value: Any) -> str:
 
 
 class _Entry(NamedTuple):
-    index: int
+    position: int
     payload: Any
     message: Composed
 
     def unsent(self, code: str, reason: str) -> Unsent:
-        return Unsent(self.index, self.payload, code, reason)
+        return Unsent(self.position, self.payload, code, reason)
 
 
 class _MeetsEveryMessage(Exception):
@@ -487,8 +485,20 @@ class _BulkSend:
             self._unsent.append(Unsent(index, payload, *_told(error)))
             return
         # SQS limits the messages of a call together as it limits one.
-        room = self._destination.max_message_bytes - self._waiting_bytes
-        full, self._waiting_bytes
+        if self._waiting_bytes + entry.message.size > self._destination.max_message_bytes:
+            self._send_waiting(entry)
+            return
+        self._waiting.append(entry)
+        self._waiting_bytes += entry.message.size
+        if len(self._waiting) == limits.BATCH_ENTRIES:
+            self._send_waiting()
+
+    def _send_waiting(self, *next_ones: _Entry) -> None:
+        """Sends what waits. The next ones wait already, and so are not lost if the call fails."""
+        batch, self._waiting = self._waiting, list(next_ones)
+        self._waiting_bytes = sum(entry.message.size for entry in next_ones)
+        if batch:
+            self._send(batch)
 
     def _send(self, batch: list[_Entry]) -> None:
         for pause in _PAUSES_SECONDS:

@@ -20,7 +20,7 @@ def cause_of(
     """The cause that a dead letter carries."""
     return Cause(
         type=error_type(error),
-        message=str(error),
+        message=_message(error),
         fingerprint=fingerprint(error),
         attempts=attempts,
         receives=message.receives,
@@ -63,6 +63,13 @@ def place(error: BaseException) -> str | None:
     """
     frame = raised_at(error)
     return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" if frame else None
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error whose text fails must still reach the dead-letter queue
+        return ""
 
 
 def _is_job_code(filename: str) -> bool:

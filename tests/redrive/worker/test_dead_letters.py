@@ -66,6 +66,20 @@ def test_a_cause_says_what_went_wrong_where_and_when_within_its_size(bench):
     assert cause["failed_at"].endswith("Z")
 
 
+def test_an_error_whose_text_fails_is_a_cause_without_a_message(bench):
+    class Mute(PermanentError):
+        def __str__(self):
+            raise ValueError
+
+    def run(job):
+        raise Mute
+
+    bench.send({"id": "a"})
+    bench.deliver(bench.worker(run))
+    cause = envelope_of(bench.dead_letters()[0])["cause"]
+    assert (cause["type"], cause["message"]) == ("Mute", "")
+
+
 def test_the_row_in_the_jobs_table_says_the_same(bench):
     message_id = bench.send({"id": "a"})
     bench.deliver(bench.worker(die))
