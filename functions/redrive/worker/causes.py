@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
 
-from botocore.exceptions import ClientError
-
+from redrive import aws_errors
 from redrive.message import Cause, Message, iso_time
 from redrive.worker.job import LambdaContext
 
@@ -19,7 +18,7 @@ def cause_of(
 ) -> Cause:
     """The cause that a dead letter carries."""
     return Cause(
-        type=error_type(error),
+        type=aws_errors.code(error),
         message=_message(error),
         fingerprint=fingerprint(error),
         attempts=attempts,
@@ -31,14 +30,6 @@ def cause_of(
     )
 
 
-def error_type(error: BaseException) -> str:
-    """The error's name: of an AWS error its code (`ThrottlingException`), else the class's."""
-    if isinstance(error, ClientError):
-        code = error.response.get("Error", {}).get("Code")
-        return code or type(error).__name__
-    return type(error).__name__
-
-
 def fingerprint(error: BaseException) -> str:
     """Eight hex digits, equal for errors of one type that were raised by one statement.
 
@@ -47,7 +38,7 @@ def fingerprint(error: BaseException) -> str:
     """
     frame = raised_at(error)
     place = (Path(frame.filename).name, frame.name, frame.line) if frame else ()
-    return hashlib.sha256(repr((error_type(error), place)).encode()).hexdigest()[:8]
+    return hashlib.sha256(repr((aws_errors.code(error), place)).encode()).hexdigest()[:8]
 
 
 def raised_at(error: BaseException) -> FrameSummary | None:

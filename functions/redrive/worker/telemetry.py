@@ -13,8 +13,9 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
     AmazonCloudWatchEMFProvider,
 )
 
+from redrive import aws_errors
 from redrive.worker.batch import Delivery
-from redrive.worker.causes import error_type, fingerprint, place
+from redrive.worker.causes import fingerprint, place
 from redrive.worker.job import LambdaContext
 from redrive.worker.outcome import (
     ControlMessage,
@@ -88,7 +89,7 @@ class Telemetry:
         for delivery in deliveries:
             counts[_COUNTERS[type(delivery.happening)]] += 1
             if isinstance(delivery.decision, DeadLetter):
-                reasons[error_type(delivery.decision.error)] += 1
+                reasons[aws_errors.code(delivery.decision.error)] += 1
             if delivery.milliseconds is not None:
                 times["Duration"].append(delivery.milliseconds)
                 if delivery.message.receives == 1:
@@ -133,4 +134,4 @@ def _identity(delivery: Delivery) -> dict[str, Any]:
 
 def _error_keys(error: BaseException) -> dict[str, Any]:
     # Never the error's message: it often quotes the payload.
-    return {"error": error_type(error), "fingerprint": fingerprint(error), "at": place(error)}
+    return {"error": aws_errors.code(error), "fingerprint": fingerprint(error), "at": place(error)}

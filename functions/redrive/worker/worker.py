@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import boto3
 
-from redrive import clients
+from redrive import aws_errors, clients
 from redrive.errors import NotAnSqsEvent
 from redrive.message import Message
 from redrive.worker.batch import Delivery, lanes, open_message
-from redrive.worker.causes import cause_of, error_type
+from redrive.worker.causes import cause_of
 from redrive.worker.dead_letters import DeadLetters
 from redrive.worker.idempotency import JobFunction, RunSlot
 from redrive.worker.job import LambdaContext
@@ -196,5 +196,5 @@ class _Runner:
         try:
             refused = change_visibility(self._sqs, self._settings.queue_url, delays)
         except Exception as error:
-            refused = [error_type(error)] * len(delays)
+            refused = [aws_errors.code(error)] * len(delays)
         self._telemetry.backoff_refused(refused)

@@ -1,6 +1,7 @@
 from botocore.exceptions import ClientError
 
-from redrive.worker.causes import error_type, fingerprint, place
+from redrive.aws_errors import code as error_type
+from redrive.worker.causes import fingerprint, place
 from send_email.mail import InvalidEmail, send
 
 
