@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from redrive.worker.settings import Settings
 from stacks.catalogue import catalogue
+from tests.stacks.synthesis import synthesize_app
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -67,3 +69,22 @@ def test_the_lock_files_name_no_host_and_pin_every_package_by_hash():
         for package in re.split(r"\n(?=\S)", text.strip()):
             assert "==" in package, package
             assert "--hash=sha256:" in package, package
+
+
+class Asked(dict):
+    """An environment that notes which of its variables were read."""
+
+    def __init__(self, variables):
+        super().__init__(variables)
+        self.names = set()
+
+    def get(self, name, default=None):
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def test_the_worker_reads_exactly_the_settings_that_the_stack_gives_it(tmp_path):
+    worker = synthesize_app(tmp_path).properties("SendEmailWorker")
+    variables = Asked(worker["Environment"]["Variables"])
+    Settings.from_environment(variables)
+    assert variables.names == {name for name in variables if name.startswith("REDRIVE_")}
