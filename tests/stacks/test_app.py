@@ -1,0 +1,60 @@
+"""The app as `cdk synth` starts it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stacks.catalogue import ROOT
+from tests.stacks.synthesis import Synthesis, feature_flags
+
+
+def without_network() -> list[str]:
+    """A command that runs another without a network, where the kernel lets us."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-rn", "true"], check=False).returncode:
+        return []
+    return [unshare, "-rn"]
+
+
+@pytest.fixture(scope="module")
+def synth(tmp_path_factory: pytest.TempPathFactory, dev: Synthesis) -> Path:
+    """What the app makes with neither credentials nor region nor network; `dev` made the layer."""
+    folder = tmp_path_factory.mktemp("app")
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": os.environ["HOME"],  # jsii keeps its unpacked packages there
+        "CDK_OUTDIR": str(folder),
+        "CDK_CONTEXT_JSON": json.dumps(feature_flags()),
+    }
+    command = [*without_network(), sys.executable, "app.py"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_synth_needs_no_credentials_and_no_network(synth: Path, dev: Synthesis) -> None:
+    template = json.loads((synth / "Redrive-dev.template.json").read_text())
+    assert template == dev.template
+
+
+def test_the_command_line_finds_the_app_and_cdks_rules_are_errors() -> None:
+    settings = json.loads((ROOT / "cdk.json").read_text())
+    assert settings["app"] == "python3 app.py"
+    assert settings["output"] == "cdk.out"
+    assert settings["context"]["@aws-cdk/core:validateAgainstDefaultRules"] is True
+
+
+def test_the_template_names_nothing_of_this_machine(synth: Path) -> None:
+    for path in (synth / "Redrive-dev.template.json", synth / "manifest.json"):
+        assert str(ROOT) not in path.read_text()
+
+
+def test_the_composition_root_stays_short() -> None:
+    assert len((ROOT / "app.py").read_text().splitlines()) <= 40
