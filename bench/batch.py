@@ -32,6 +32,7 @@ from bench.endpoint import Endpoint
 from redrive import clients
 from redrive.retry import RetryPolicy
 from redrive.worker import Worker
+from redrive.worker.outcome import Contract
 from redrive.worker.settings import Settings
 
 if TYPE_CHECKING:
@@ -142,9 +143,16 @@ def _redrive(url: str, batch: int) -> Handler:
         dead_letter_queue_url=f"{url}/dead",
         idempotency_table="idempotency",
         jobs_table="jobs",
+        lease_seconds=60,
+        visibility_timeout_seconds=360,
         p99_seconds=1,
+        max_kills=3,
         batch_concurrency=min(batch, 16),
-        retry=RetryPolicy(max_attempts=12, backoff_base=10, backoff_cap=900),
+        contract=Contract(
+            retry=RetryPolicy(max_attempts=12, backoff_base=10, backoff_cap=900),
+            timeout_seconds=60,
+            retention_seconds=4 * 24 * 3600,
+        ),
     )
     config = clients.config(threads=settings.batch_concurrency)
     return Worker(

@@ -153,9 +153,9 @@ class JobQueue(Construct):
             permissions.consume(self.queue),
             permissions.send(self.dead_letter_queue),
             permissions.use_table(
-                tables.idempotency, "GetItem", "PutItem", "UpdateItem", "DeleteItem"
+                tables.idempotency, "BatchGetItem", "GetItem", "PutItem", "UpdateItem", "DeleteItem"
             ),
-            permissions.use_table(tables.jobs, "GetItem", "BatchGetItem", "PutItem", "UpdateItem"),
+            permissions.use_table(tables.jobs, "BatchGetItem", "PutItem", "UpdateItem"),
             permissions.write_logs(self.log_group),
         ]
         if key:
@@ -178,10 +178,14 @@ class JobQueue(Construct):
             "REDRIVE_MAX_ATTEMPTS": str(spec.max_attempts),
             "REDRIVE_BACKOFF_BASE_SECONDS": _seconds(spec.backoff_base),
             "REDRIVE_BACKOFF_CAP_SECONDS": _seconds(spec.backoff_cap),
+            "REDRIVE_TIMEOUT_SECONDS": _seconds(spec.timeout),
+            "REDRIVE_VISIBILITY_TIMEOUT_SECONDS": _seconds(spec.visibility_timeout),
+            "REDRIVE_RETENTION_SECONDS": _seconds(SOURCE_RETENTION),
+            "REDRIVE_LEASE_SECONDS": _seconds(spec.lease),
+            "REDRIVE_MAX_KILLS": str(spec.max_kills),
             "REDRIVE_P99_SECONDS": _seconds(spec.p99),
             "REDRIVE_BATCH_CONCURRENCY": str(spec.batch_concurrency),
             "POWERTOOLS_SERVICE_NAME": spec.name,
-            "POWERTOOLS_METRICS_NAMESPACE": "Redrive",
             **spec.environment,
         }
 

@@ -165,6 +165,13 @@ _BOUNDS = (
         "Raise backoff_base instead: a longer wait survives more than another attempt",
     ),
     _Bound(
+        "max_kills",
+        1,
+        10,
+        "a killed job: each time it takes its whole batch with it, and a lease to be found out",
+        "Leave it at 3: one for a deploy, one for bad luck",
+    ),
+    _Bound(
         "backoff_base",
         timedelta(milliseconds=1),
         timedelta(hours=11),

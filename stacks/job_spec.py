@@ -60,6 +60,8 @@ class JobSpec:
     """How long the poller waits to fill a batch; needed for more than 10 in a batch."""
     max_attempts: int = 12
     """Failed runs of one message before it is dead-lettered. Receives are not attempts."""
+    max_kills: int = 3
+    """Runs of one message that may end without a word before it is dead-lettered as `Killed`."""
     backoff_base: timedelta = timedelta(seconds=10)
     """Upper end of the first wait; doubles with every attempt. Each wait is drawn from 0 to it."""
     backoff_cap: timedelta = timedelta(minutes=15)

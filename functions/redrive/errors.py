@@ -2,7 +2,9 @@
 
     RedriveError
     ├── PermanentError          give up: dead-letter now, on this attempt
-    │   └── UnusablePayload     the body is no JSON object, or has no key
+    │   ├── UnusablePayload     the body is no JSON object, or has no key
+    │   ├── Killed              its runs ended without a word, too often
+    │   └── Expiring            it would come back when SQS is about to delete it
     ├── RetryLater              try again after so many seconds; an attempt
     ├── ContinueLater           it made progress and saved it; come back at once, no attempt
     ├── DeadlineExceeded        the job ran out of time; an attempt, as any other error
@@ -36,6 +38,27 @@ class PermanentError(RedriveError):
 
 class UnusablePayload(PermanentError):
     """The message is not a job: its body is no JSON object, or has no value at the job's key."""
+
+
+class Killed(PermanentError):
+    """The job's runs ended without a word: out of memory, out of time, a crash of the process.
+
+    `request_id` and `log_stream` are the last one's.
+    """
+
+    def __init__(self, kills: int, request_id: str, log_stream: str) -> None:
+        super().__init__(
+            f"{kills} runs ended without a word: out of memory, out of time, or a crash of the "
+            "process; request_id and log_stream are the last one's"
+        )
+        self.kills, self.request_id, self.log_stream = kills, request_id, log_stream
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        return type(self), (self.kills, self.request_id, self.log_stream)
+
+
+class Expiring(PermanentError):
+    """The message would have come back when SQS was about to delete it."""
 
 
 class RetryLater(RedriveError):

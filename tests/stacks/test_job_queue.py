@@ -108,10 +108,14 @@ def test_the_environment_is_exactly_what_the_worker_reads(dev: Synthesis) -> Non
         "REDRIVE_MAX_ATTEMPTS": "12",
         "REDRIVE_BACKOFF_BASE_SECONDS": "10",
         "REDRIVE_BACKOFF_CAP_SECONDS": "900",
+        "REDRIVE_TIMEOUT_SECONDS": "60",
+        "REDRIVE_VISIBILITY_TIMEOUT_SECONDS": "360",
+        "REDRIVE_RETENTION_SECONDS": "345600",
+        "REDRIVE_LEASE_SECONDS": "60",
+        "REDRIVE_MAX_KILLS": "3",
         "REDRIVE_P99_SECONDS": "5",
         "REDRIVE_BATCH_CONCURRENCY": "10",
         "POWERTOOLS_SERVICE_NAME": "send_email",
-        "POWERTOOLS_METRICS_NAMESPACE": "Redrive",
         "SENDER": "no-reply@example.com",
     }
 
@@ -122,6 +126,7 @@ def test_the_environment_follows_the_spec(showcase: Synthesis) -> None:
     assert variables["REDRIVE_BACKOFF_BASE_SECONDS"] == "0.5"
     assert variables["REDRIVE_BACKOFF_CAP_SECONDS"] == "300"
     assert variables["REDRIVE_P99_SECONDS"] == "2.5"
+    assert variables["REDRIVE_VISIBILITY_TIMEOUT_SECONDS"] == "725"
     assert variables["REDRIVE_BATCH_CONCURRENCY"] == "16"
     assert variables["BUCKET"] == "invoices"
     seat = showcase.properties("BookSeatWorker")["Environment"]["Variables"]
@@ -179,6 +184,7 @@ WORKER = [
     ),
     allows("sqs:SendMessage", on="<SendInvoiceDeadLetterQueue.Arn>"),
     allows(
+        "dynamodb:BatchGetItem",
         "dynamodb:DeleteItem",
         "dynamodb:GetItem",
         "dynamodb:PutItem",
@@ -187,7 +193,6 @@ WORKER = [
     ),
     allows(
         "dynamodb:BatchGetItem",
-        "dynamodb:GetItem",
         "dynamodb:PutItem",
         "dynamodb:UpdateItem",
         on="<JobsTable.Arn>",

@@ -76,6 +76,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("a long lease", {"lease": seconds(901)}, "lease", "3 s to 900 s", "60 s"),
     ("a lease in milliseconds", {"lease": seconds(3.5)}, "lease", "whole seconds", "Round"),
     ("no attempt", {"max_attempts": 0}, "max_attempts", "1 to 1,000", "backoff_base"),
+    ("no kill at all", {"max_kills": 0}, "max_kills", "1 to 10", "3"),
+    ("a poison pill for ever", {"max_kills": 11}, "max_kills", "1 to 10", "3"),
     ("no base", {"backoff_base": seconds(0)}, "backoff_base", "0.001 s to 11:00:00", "less"),
     (
         "a wait that SQS cannot do",

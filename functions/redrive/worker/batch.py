@@ -1,7 +1,7 @@
 """The messages of one batch as jobs: which there are, and which of them must wait for which."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from redrive.errors import UnusablePayload
 from redrive.message import (
@@ -13,7 +13,8 @@ from redrive.message import (
     render_key,
 )
 from redrive.worker.job import Job, LambdaContext
-from redrive.worker.outcome import ControlMessage, Decision, Failed, Happening
+from redrive.worker.jobs_table import History
+from redrive.worker.outcome import AlreadyDead, ControlMessage, Decision, Failed, Happening
 from redrive.worker.settings import Settings
 
 
@@ -22,7 +23,8 @@ class Delivery:
     """One message, the job in it, and what becomes of both. `milliseconds` is what the job took.
 
     What happened may be known before any run: a message that holds no job has its `happening` from
-    the start.
+    the start. A delivery is `suspect` when the message's last run has not ended: it may have been
+    killed by this very job; `kills` counts the runs that were.
     """
 
     message: Message
@@ -30,6 +32,9 @@ class Delivery:
     happening: Happening | None = None
     decision: Decision | None = None
     milliseconds: float | None = None
+    suspect: bool = False
+    kills: int = 0
+    forget_claim: Callable[[], None] | None = None
 
     @property
     def job_id(self) -> str:
@@ -38,6 +43,14 @@ class Delivery:
     @property
     def attempt(self) -> int:
         return self.job.attempt
+
+    def recall(self, history: History) -> None:
+        """Takes up what came before this delivery."""
+        self.job = replace(self.job, attempt=history.attempts + 1)
+        if history.dead:
+            self.happening = AlreadyDead()
+        if history.unfinished_kills is not None:
+            self.suspect, self.kills = True, history.unfinished_kills
 
 
 def open_message(message: Message, settings: Settings, context: LambdaContext) -> Delivery:
@@ -58,7 +71,7 @@ def open_message(message: Message, settings: Settings, context: LambdaContext) -
         id=job_id(settings.job, key),
         key=key,
         payload=payload,
-        attempt=message.receives,
+        attempt=1,
         message_id=message.id,
         context=context,
         force=envelope.force if envelope else 0,
@@ -77,3 +90,14 @@ def lanes(deliveries: Iterable[Delivery], *, fifo: bool) -> list[list[Delivery]]
         lane = delivery.message.group_id if fifo else delivery.job_id
         by_lane.setdefault(lane, []).append(delivery)
     return list(by_lane.values())
+
+
+def apart(all_lanes: Iterable[list[Delivery]]) -> tuple[list[list[Delivery]], list[list[Delivery]]]:
+    """The lanes that may run beside each other, and those that must run alone, after them.
+
+    A job that kills its process takes its neighbours with it, so whatever may have done so runs
+    alone: the ones that have been caught at it least come first.
+    """
+    together = [lane for lane in all_lanes if not any(one.suspect for one in lane)]
+    alone = [lane for lane in all_lanes if any(one.suspect for one in lane)]
+    return together, sorted(alone, key=lambda lane: max(one.kills for one in lane))

@@ -6,6 +6,7 @@ from pathlib import Path
 from traceback import FrameSummary, extract_tb
 
 from redrive import aws_errors
+from redrive.errors import Killed
 from redrive.message import Cause, Message, iso_time
 from redrive.worker.job import LambdaContext
 
@@ -16,7 +17,10 @@ _FUNCTION = _LIBRARY.parent  # what was deployed: the library and the job's fold
 def cause_of(
     error: BaseException, *, message: Message, attempts: int, context: LambdaContext
 ) -> Cause:
-    """The cause that a dead letter carries."""
+    """The cause that a dead letter carries, or the last failed attempt had."""
+    # A killed job's trace is in the log of the run that it killed, not of the one that found it
+    # out.
+    at = error if isinstance(error, Killed) else None
     return Cause(
         type=aws_errors.code(error),
         message=_message(error),
@@ -25,8 +29,8 @@ def cause_of(
         receives=message.receives,
         failed_at=iso_time(time.time() * 1000),
         function=context.function_name,
-        request_id=context.aws_request_id,
-        log_stream=context.log_stream_name,
+        request_id=at.request_id if at else context.aws_request_id,
+        log_stream=at.log_stream if at else context.log_stream_name,
     )
 
 

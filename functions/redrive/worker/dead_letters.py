@@ -1,27 +1,20 @@
-"""Sends a message to the dead-letter queue with its cause, and remembers that it did."""
+"""Sends a message to the dead-letter queue, with its cause."""
 
-import json
-import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from redrive import limits
 from redrive.message import ENVELOPE, Cause, Envelope, Message, iso_time, message_bytes
 from redrive.worker.settings import Settings
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
-
-# As long as a dead letter can be replayed: fourteen days, and the four in its queue before.
-_REMEMBER_SECONDS: Final = 18 * 24 * 3600
 
 
 class DeadLetters:
-    """The dead-letter queue of one job, and the rows of the jobs table that say why."""
+    """The dead-letter queue of one job."""
 
-    def __init__(self, settings: Settings, sqs: "SQSClient", dynamodb: "DynamoDBClient") -> None:
-        self._settings, self._sqs, self._dynamodb = settings, sqs, dynamodb
+    def __init__(self, settings: Settings, sqs: "SQSClient") -> None:
+        self._settings, self._sqs = settings, sqs
 
     def send(self, message: Message, job_id: str, cause: Cause) -> None:
         """Copies the message, byte for byte, with its attributes, group and trace header.
@@ -45,20 +38,6 @@ class DeadLetters:
                 "AWSTraceHeader": {"DataType": "String", "StringValue": message.trace_header}
             }
         self._sqs.send_message(**request)
-
-    def remember(self, message: Message, job_id: str, cause: Cause) -> None:
-        """Writes the message's row: dead, and why. Raises what boto3 raises."""
-        self._dynamodb.put_item(
-            TableName=self._settings.jobs_table,
-            Item={
-                "id": {"S": job_id},
-                "record": {"S": f"message#{message.id}"},
-                "dead": {"BOOL": True},
-                "attempts": {"N": str(cause.attempts)},
-                "cause": {"S": json.dumps(asdict(cause))},
-                "expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
-            },
-        )
 
 
 def envelope_of(message: Message, job_id: str, queue_url: str, cause: Cause) -> Envelope:

@@ -6,24 +6,32 @@ the state of its run, so two threads cannot share one, and each layer that is ma
 event handler on the client for ever. The client is shared.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aws_lambda_powertools.utilities.idempotency import (
-    DynamoDBPersistenceLayer,
-    IdempotencyConfig,
-    idempotent_function,
-)
+from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyAlreadyInProgressError,
 )
 
 from redrive import limits
-from redrive.worker.job import Job
-from redrive.worker.outcome import Duplicate, Failed, Happening, NotStarted, Succeeded
+from redrive.errors import Killed
+from redrive.worker import leased_layer
+from redrive.worker.job import Job, LambdaContext
+from redrive.worker.leased_layer import DeadRun, LeasedLayer
+from redrive.worker.outcome import (
+    Busy,
+    Duplicate,
+    Failed,
+    Happening,
+    LeaseLost,
+    NotStarted,
+    Succeeded,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -31,25 +39,61 @@ if TYPE_CHECKING:
 # Longer than a message can live: four days in its queue, then fourteen as a dead letter.
 REMEMBER_SECONDS: Final = 30 * 24 * 3600
 
+# A result that the table refuses is offered again this often, until the function must return.
+_SAVE_AGAIN_SECONDS: Final = 0.5
+_TIME_TO_RETURN_MILLISECONDS: Final = 2_000
+
 JobFunction = Callable[[Job], Any]
 
 
-@dataclass(frozen=True, slots=True)
+def record_id(job: str, run_key: str) -> str:
+    """The id of a run's record, as Powertools makes it of the key that it is given."""
+    return f"{job}#{hashlib.sha256(json.dumps(run_key).encode()).hexdigest()}"
+
+
+class LeaseContext:
+    """Stands before the Lambda context: a claim lasts no longer than the lease, nor than Lambda."""
+
+    def __init__(self, context: LambdaContext, until: Callable[[], float]) -> None:
+        self._context, self._until = context, until
+
+    def get_remaining_time_in_millis(self) -> int:
+        lease = self._until() - time.time() * 1000
+        return max(min(int(lease), self._context.get_remaining_time_in_millis()), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What one run came to: `milliseconds` is None where the job was not run.
 
-    `store_error` is the store's own failure, beside what the job did.
+    `store_error` is the store's own failure, beside what the job did; `dead_run` the run before,
+    whose claim had lapsed. `forget_claim` removes the claim of a run that was not started because
+    its job had killed too many.
     """
 
     happening: Happening
     milliseconds: float | None
-    store_error: Exception | None
+    store_error: BaseException | None
+    dead_run: DeadRun | None
+    forget_claim: Callable[[], None] | None
+
+
+@dataclass(slots=True)
+class _Current:
+    """The run that is under way: what is asked for, and what it has done."""
+
+    function: JobFunction
+    job: Job
+    did: Happening | None = None
+    milliseconds: float | None = None
 
 
 class RunSlot:
     """Room for one run at a time."""
 
-    def __init__(self, job: str, table: str, client: "DynamoDBClient") -> None:
+    def __init__(self, job: str, table: str, client: "DynamoDBClient", *, max_kills: int) -> None:
+        self._name = job
+        self._layer = LeasedLayer(table_name=table, client=client, max_kills=max_kills)
         self._config = IdempotencyConfig(
             raise_on_no_idempotency_key=True,
             expires_after_seconds=REMEMBER_SECONDS,
@@ -58,48 +102,83 @@ class RunSlot:
         self._guarded = idempotent_function(
             self._run_job,
             data_keyword_argument="key",
-            persistence_store=DynamoDBPersistenceLayer(table_name=table, boto3_client=client),
+            persistence_store=self._layer,
             config=self._config,
             # Not Powertools' default, which holds the function's name: renaming it would forget
             # all.
             key_prefix=job,
         )
 
-    def run(self, function: JobFunction, job: Job) -> Run:
+    def run(self, function: JobFunction, job: Job, lease_until: Callable[[], float]) -> Run:
         """Runs the job unless its key has succeeded already, or is running elsewhere.
 
-        Raises nothing. Where the store fails before the job, the job was not started; where it
-        fails after, what the job did stands: Powertools would raise its own error instead of the
-        job's.
+        `lease_until` tells when the lease ends, in milliseconds since the epoch. Raises nothing.
+        Where the store fails before the job, the job was not started; where it fails after, what
+        the job did stands: Powertools would raise its own error instead of the job's.
         """
-        self._config.register_lambda_context(job.context)  # type: ignore[arg-type]
-        self._function, self._job = function, job
-        self._did: Happening | None = None
-        self._milliseconds: float | None = None
-        store_error: Exception | None = None
+        context = LeaseContext(job.context, lease_until)
+        self._config.register_lambda_context(context)  # type: ignore[arg-type]
+        self._layer.begin(job.message_id, job.context)
+        current = self._current = _Current(function, job)
+        store_error: BaseException | None = None
         otherwise: Happening = Duplicate()
         try:
             self._guarded(key=job.run_key)
         except JobRaised:
             pass
         except IdempotencyAlreadyInProgressError:
-            otherwise = NotStarted("AlreadyInProgress")
+            otherwise = Busy((self._layer.busy_until / 1000) - time.time())
         except Exception as error:
-            otherwise, store_error = NotStarted("ClaimRefused"), error
-        return Run(self._did or otherwise, self._milliseconds, store_error)
+            store_error = error.__cause__ or error
+            otherwise = NotStarted("ClaimRefused")
+        forget_claim: Callable[[], None] | None = None
+        if isinstance(store_error, Killed):
+            otherwise, store_error = Failed(store_error), None
+            forget_claim = self._layer.forgetting(record_id(self._name, job.run_key))
+        elif isinstance(store_error, leased_layer.LeaseLost):
+            current.did, store_error = LeaseLost(), None
+        elif store_error and isinstance(current.did, Succeeded):
+            current.did, store_error = self._save_again(job, current.did)
+        return Run(
+            happening=current.did or otherwise,
+            milliseconds=current.milliseconds,
+            store_error=store_error,
+            dead_run=self._layer.dead_run,
+            forget_claim=forget_claim,
+        )
+
+    def renew(self, until: float) -> None:
+        """Lengthens the claim of the run that is under way; see `LeasedLayer.renew`."""
+        self._layer.renew(until)
 
     def _run_job(self, *, key: str) -> dict[str, Any]:  # noqa: ARG002 - Powertools passes it on
+        current = self._current
         start = time.perf_counter()
         try:
-            result = self._function(self._job)
+            result = current.function(current.job)
         except BaseException as error:
-            self._did = Failed(error)
+            current.did = Failed(error)
             # As an Exception, so that Powertools removes its record even after a SystemExit.
             raise JobRaised from error
         finally:
-            self._milliseconds = (time.perf_counter() - start) * 1000
-        self._did = Succeeded(result)
+            current.milliseconds = (time.perf_counter() - start) * 1000
+        current.did = Succeeded(result)
         return storable(result)
+
+    def _save_again(self, job: Job, did: Succeeded) -> tuple[Happening, BaseException | None]:
+        """Offers the result until the table takes it, or the time is up: the job is done anyway."""
+        while True:
+            try:
+                key: Any = job.run_key
+                self._layer.save_success(data=key, result=storable(did.result))
+            except leased_layer.LeaseLost:
+                return LeaseLost(), None
+            except Exception as error:
+                if job.context.get_remaining_time_in_millis() < _TIME_TO_RETURN_MILLISECONDS:
+                    return did, error
+                time.sleep(_SAVE_AGAIN_SECONDS)
+            else:
+                return did, None
 
 
 class JobRaised(Exception):

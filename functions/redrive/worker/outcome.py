@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from redrive.errors import ContinueLater, PermanentError, RetryLater
+from redrive.errors import ContinueLater, Expiring, Killed, PermanentError, RetryLater
 from redrive.retry import RetryPolicy, backoff_seconds
 
 # SQS counts its twelve hours from the receive: less Lambda's longest run (900 s) and batching
@@ -19,6 +19,13 @@ LONGEST_DELAY_SECONDS: Final = 43_200 - 900 - 300
 
 # A message that was received but not run comes back soon, and ever later while that goes on.
 HAND_BACK: Final = RetryPolicy(max_attempts=0, backoff_base=1, backoff_cap=900)
+
+# A message is dead-lettered rather than come back this near to the moment when SQS deletes it: a
+# standard queue's dead letter keeps its age, and one visibility timeout may be twelve hours.
+LAST_SECONDS: Final = 12 * 3600
+
+
+# --- what happened --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,11 @@ class Duplicate:
 
 
 @dataclass(frozen=True, slots=True)
+class AlreadyDead:
+    """The message has its copy in the dead-letter queue; only its delete was lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class ControlMessage:
     """A service's own test message; there is no job in it."""
 
@@ -46,13 +58,30 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """Another run has the job, by a claim that ends in so many seconds unless it is renewed."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class NotStarted:
     """The message was received, but its job was not run now."""
 
     reason: str
 
 
-Happening: TypeAlias = Succeeded | Duplicate | ControlMessage | Failed | NotStarted
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """The job ran, but another run has taken it over meanwhile: that one's result counts."""
+
+
+Happening: TypeAlias = (
+    Succeeded | Duplicate | AlreadyDead | ControlMessage | Failed | Busy | NotStarted | LeaseLost
+)
+
+
+# --- what is done ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,39 +91,100 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The message becomes visible again after so many seconds."""
+    """The message becomes visible again after so many seconds; `attempt`: one more has failed."""
 
     seconds: int
+    attempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A copy goes to the dead-letter queue, with the error as its cause, then SQS deletes it."""
+    """A copy goes to the dead-letter queue, with the error as its cause, then SQS deletes it.
+
+    `attempts` are those that have failed.
+    """
 
     error: BaseException
+    attempts: int
 
 
-Decision: TypeAlias = Acknowledge | Return | DeadLetter
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Neither acknowledged nor touched: it is another run's now."""
 
 
-def decide(
-    happening: Happening, *, attempt: int, receives: int, policy: RetryPolicy, random: Random
-) -> Decision:
-    """What is done with a message, after what happened to it on attempt number `attempt` (from
-    1).
-    """
+Decision: TypeAlias = Acknowledge | Return | DeadLetter | Leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What a job's spec says of its messages. Times in seconds."""
+
+    retry: RetryPolicy
+    timeout_seconds: float
+    retention_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One delivery: its attempt and receive, both counted from 1, and the message's age."""
+
+    attempt: int
+    receives: int
+    age_seconds: float
+
+
+def decide(happening: Happening, facts: Facts, contract: Contract, random: Random) -> Decision:
+    """What is done with a message, after what happened to it."""
+    return _before_it_expires(_decide(happening, facts, contract, random), facts, contract)
+
+
+def put_off(seconds: int, facts: Facts, contract: Contract) -> Decision:
+    """What is done with a message that waits for an earlier one of its group."""
+    return _before_it_expires(Return(seconds), facts, contract)
+
+
+def _decide(happening: Happening, facts: Facts, contract: Contract, random: Random) -> Decision:
     match happening:
-        case Succeeded() | Duplicate() | ControlMessage():
-            return Acknowledge()
+        case Failed(error):
+            return _after_failure(error, facts.attempt, contract.retry, random)
         case NotStarted():
-            return Return(backoff_seconds(HAND_BACK, receives, random))
-        case Failed(PermanentError() as error):
-            return DeadLetter(error)
-        case Failed(ContinueLater()):
+            return Return(backoff_seconds(HAND_BACK, facts.receives, random))
+        case Busy(seconds):
+            # The claim may be renewed for as long as Lambda lets a function run.
+            doubled = max(seconds, 1) * 2 ** min(facts.receives - 1, 16)
+            return Return(math.ceil(min(doubled, contract.timeout_seconds)))
+        case LeaseLost():
+            return Leave()
+        case Succeeded() | Duplicate() | AlreadyDead() | ControlMessage():
+            return Acknowledge()
+
+
+def _after_failure(
+    error: BaseException, attempt: int, policy: RetryPolicy, random: Random
+) -> Decision:
+    match error:
+        case Killed():
+            return DeadLetter(error, attempt - 1)
+        case PermanentError():
+            return DeadLetter(error, attempt)
+        case ContinueLater():
             return Return(0)
-        case Failed(error) if attempt >= policy.max_attempts:
-            return DeadLetter(error)
-        case Failed(RetryLater() as later):
-            return Return(min(math.ceil(later.seconds), LONGEST_DELAY_SECONDS))
-        case Failed():
-            return Return(backoff_seconds(policy, attempt, random))
+        case _ if attempt >= policy.max_attempts:
+            return DeadLetter(error, attempt)
+        case RetryLater():
+            return Return(min(math.ceil(error.seconds), LONGEST_DELAY_SECONDS), attempt=True)
+        case _:
+            return Return(backoff_seconds(policy, attempt, random), attempt=True)
+
+
+def _before_it_expires(decision: Decision, facts: Facts, contract: Contract) -> Decision:
+    if not isinstance(decision, Return):
+        return decision
+    if facts.age_seconds + decision.seconds <= contract.retention_seconds - LAST_SECONDS:
+        return decision
+    error = Expiring(
+        f"it is {facts.age_seconds / 3600:.0f} h old, and SQS deletes it after "
+        f"{contract.retention_seconds / 3600:.0f} h"
+    )
+    return DeadLetter(error, facts.attempt if decision.attempt else facts.attempt - 1)

@@ -7,6 +7,7 @@ from typing import Self, TypeVar
 
 from redrive.errors import SettingsError
 from redrive.retry import RetryPolicy
+from redrive.worker.outcome import Contract
 
 T = TypeVar("T", str, int, float)
 
@@ -22,9 +23,17 @@ class Settings:
     dead_letter_queue_url: str
     idempotency_table: str
     jobs_table: str
+    lease_seconds: float
+    visibility_timeout_seconds: float
     p99_seconds: float
+    max_kills: int
     batch_concurrency: int
-    retry: RetryPolicy
+    contract: Contract
+
+    @property
+    def lease(self) -> float | None:
+        """The seconds of a lease; None where the queue's own visibility timeout is no longer."""
+        return self.lease_seconds if self.lease_seconds < self.visibility_timeout_seconds else None
 
     @property
     def fifo(self) -> bool:
@@ -54,11 +63,18 @@ class Settings:
             dead_letter_queue_url=read("REDRIVE_DEAD_LETTER_QUEUE_URL", str),
             idempotency_table=read("REDRIVE_IDEMPOTENCY_TABLE", str),
             jobs_table=read("REDRIVE_JOBS_TABLE", str),
+            lease_seconds=read("REDRIVE_LEASE_SECONDS", float),
+            visibility_timeout_seconds=read("REDRIVE_VISIBILITY_TIMEOUT_SECONDS", float),
             p99_seconds=read("REDRIVE_P99_SECONDS", float),
+            max_kills=read("REDRIVE_MAX_KILLS", int),
             batch_concurrency=read("REDRIVE_BATCH_CONCURRENCY", int),
-            retry=RetryPolicy(
-                max_attempts=read("REDRIVE_MAX_ATTEMPTS", int),
-                backoff_base=read("REDRIVE_BACKOFF_BASE_SECONDS", float),
-                backoff_cap=read("REDRIVE_BACKOFF_CAP_SECONDS", float),
+            contract=Contract(
+                timeout_seconds=read("REDRIVE_TIMEOUT_SECONDS", float),
+                retention_seconds=read("REDRIVE_RETENTION_SECONDS", float),
+                retry=RetryPolicy(
+                    max_attempts=read("REDRIVE_MAX_ATTEMPTS", int),
+                    backoff_base=read("REDRIVE_BACKOFF_BASE_SECONDS", float),
+                    backoff_cap=read("REDRIVE_BACKOFF_CAP_SECONDS", float),
+                ),
             ),
         )

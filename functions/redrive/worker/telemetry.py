@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,11 +17,15 @@ from redrive import aws_errors
 from redrive.worker.batch import Delivery
 from redrive.worker.causes import fingerprint, place
 from redrive.worker.job import LambdaContext
+from redrive.worker.leased_layer import DeadRun
 from redrive.worker.outcome import (
+    AlreadyDead,
+    Busy,
     ControlMessage,
     DeadLetter,
     Duplicate,
     Failed,
+    LeaseLost,
     NotStarted,
     Return,
     Succeeded,
@@ -32,9 +36,12 @@ NAMESPACE: Final = "Redrive"
 _COUNTERS: Final[Mapping[type, str]] = {
     Succeeded: "Succeeded",
     Duplicate: "Duplicate",
+    AlreadyDead: "Duplicate",
     ControlMessage: "ControlMessage",
     Failed: "Failed",
+    Busy: "HandedBack",
     NotStarted: "HandedBack",
+    LeaseLost: "LeaseLost",
 }
 
 
@@ -75,11 +82,21 @@ class Telemetry:
         """One line for a failure beside the job's own."""
         self._logger.error(what, **_identity(delivery), **_error_keys(error.__cause__ or error))
 
-    def backoff_refused(self, codes: Sequence[str]) -> None:
-        """The messages whose backoff SQS refused come back by the queue's own timeout."""
-        if codes:
-            self._logger.error("backoff refused", error=codes[0], messages=len(codes))
-            self._emit({"BackoffRefused": len(codes)})
+    def visibility_trouble(self, what: str, code: str, count: int) -> None:
+        """SQS or the table refused to hold so many messages for as long as was asked."""
+        self._logger.error(what, error=code, messages=count)
+        self._emit({"VisibilityRefused": count})
+
+    def run_killed(self, delivery: Delivery, dead_run: DeadRun) -> None:
+        """A run before this one ended without a word; found out by its claim, which had lapsed."""
+        self._logger.error(
+            "run was killed",
+            **_identity(delivery),
+            kills=dead_run.kills,
+            killed_request_id=dead_run.request_id,
+            killed_log_stream=dead_run.log_stream,
+        )
+        self._emit({"RunKilled": 1})
 
     def _measure(self, deliveries: Iterable[Delivery]) -> None:
         counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Makes messages visible again, each after its own delay, in as few calls as SQS allows."""
+"""Sets the visibility timeouts of many messages in as few calls as SQS allows."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,19 +14,21 @@ _TRIES = 2  # SQS refuses single entries for a moment's trouble; later than that
 
 def change_visibility(
     sqs: "SQSClient", queue_url: str, delays: Sequence[tuple[str, int]]
-) -> list[str]:
+) -> dict[str, str]:
     """Sets the visibility timeout of each (receipt handle, seconds).
 
-    Returns the codes of the entries that SQS still refused. Raises what boto3 raises.
+    Returns, by receipt handle, the codes of those that SQS still refused. Raises what boto3 raises.
     """
-    refused: list[str] = []
+    refused: dict[str, str] = {}
     for start in range(0, len(delays), limits.BATCH_ENTRIES):
-        refused += _change_chunk(sqs, queue_url, delays[start : start + limits.BATCH_ENTRIES])
+        refused |= _change_chunk(sqs, queue_url, delays[start : start + limits.BATCH_ENTRIES])
     return refused
 
 
-def _change_chunk(sqs: "SQSClient", queue_url: str, delays: Sequence[tuple[str, int]]) -> list[str]:
-    codes: list[str] = []
+def _change_chunk(
+    sqs: "SQSClient", queue_url: str, delays: Sequence[tuple[str, int]]
+) -> dict[str, str]:
+    refused: dict[str, str] = {}
     left = dict(enumerate(delays))
     for _ in range(_TRIES):
         response = sqs.change_message_visibility_batch(
@@ -37,9 +39,11 @@ def _change_chunk(sqs: "SQSClient", queue_url: str, delays: Sequence[tuple[str, 
             ],
         )
         failed = response.get("Failed", [])
-        codes = [entry["Code"] for entry in failed]
+        for place in left:
+            refused.pop(delays[place][0], None)
+        refused |= {delays[int(entry["Id"])][0]: entry["Code"] for entry in failed}
         # A sender's fault (the receipt has expired, the message is gone) stays one.
         left = {int(e["Id"]): left[int(e["Id"])] for e in failed if not e["SenderFault"]}
         if not left:
             break
-    return codes
+    return refused

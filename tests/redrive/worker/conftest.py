@@ -4,6 +4,7 @@ move.
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,9 +24,46 @@ from redrive.testing import (
     deliver,
 )
 from redrive.worker import Job, Worker
+from redrive.worker.outcome import Contract
 from redrive.worker.settings import Settings
 
 JOB = "work"
+
+
+class Died(BaseException):
+    """The process has been killed: no code of it runs on, and no call of it is made."""
+
+
+class Life:
+    """A process, as long as it lives."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def end(self) -> None:
+        self.ended.set()
+        raise Died
+
+    def client(self, client: Any) -> Any:
+        """The client, for as long as the process lives."""
+        return MortalClient(client, self)
+
+
+class MortalClient:
+    def __init__(self, client: Any, life: Life) -> None:
+        self._client, self._life = client, life
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._client, name)
+        return self._alive(attribute) if callable(attribute) else attribute
+
+    def _alive(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*arguments: Any, **request: Any) -> Any:
+            if self._life.ended.is_set():
+                raise Died
+            return call(*arguments, **request)
+
+        return checked
 
 
 @dataclass
@@ -45,12 +83,14 @@ class Bench:
             self.runs.append(job)
             return function(job)
 
+        self.life = Life()
         return Worker(
             recorded,
             settings=replace(self.settings, **settings),
-            sqs=self.sqs,
-            dynamodb=self.dynamodb,
+            sqs=self.life.client(self.sqs),
+            dynamodb=self.life.client(self.dynamodb),
             random=Random(1),
+            clock=self.clock,
         )
 
     def send(self, body: Any, **more: Any) -> str:
@@ -61,13 +101,43 @@ class Bench:
     def deliver(self, worker: Worker, **options: Any) -> Delivery:
         return deliver(worker, self.queue, **options)
 
+    def deliver_mortal(self, worker: Worker, **options: Any) -> Delivery | None:
+        """As `deliver`; None where the process was killed in it."""
+        try:
+            return self.deliver(worker, **options)
+        except Died:
+            return None
+
+    def kill_during(self, id_: str, *, together: int = 1, **options: Any) -> None:
+        """Delivers a batch to a process that this job kills, while so many jobs run."""
+        all_run = threading.Barrier(together)
+
+        def run(job: Job) -> None:
+            all_run.wait(20)
+            if job.key == id_:
+                self.life.end()
+            assert self.life.ended.wait(20)
+            raise Died
+
+        worker = self.worker(run, batch_concurrency=together)
+        assert self.deliver_mortal(worker, **options) is None
+
+    def pass_time(self, by: timedelta) -> None:
+        """Lets time pass for the queue, and for the claims in the table."""
+        self.clock.advance(by)
+        for record in self.rows("idempotency"):
+            if "in_progress_expiration" in record:
+                until = int(record["in_progress_expiration"]["N"]) - by / timedelta(milliseconds=1)
+                record["in_progress_expiration"] = {"N": str(int(until))}
+                self.dynamodb.put_item(TableName="idempotency", Item=record)
+
     def deliver_until_settled(self, worker: Worker, limit: int = 50) -> None:
         """Plays the poller, and lets time pass, until nothing is left in the queue."""
         for _ in range(limit):
             if not len(self.queue):
                 return
             self.deliver(worker)
-            self.clock.advance(timedelta(hours=1))
+            self.pass_time(timedelta(hours=1))
         raise AssertionError(f"{len(self.queue)} messages are not settled")
 
     def dead_letters(self) -> list[dict[str, Any]]:
@@ -161,9 +231,17 @@ def _bench(dynamodb: Any, suffix: str) -> Bench:
         dead_letter_queue_url=dead.url,
         idempotency_table="idempotency",
         jobs_table="jobs",
+        # No lease unless a test asks for one: then nothing depends on the time.
+        lease_seconds=360,
+        visibility_timeout_seconds=360,
         p99_seconds=1,
+        max_kills=3,
         batch_concurrency=4,
-        retry=RetryPolicy(max_attempts=3, backoff_base=10, backoff_cap=900),
+        contract=Contract(
+            retry=RetryPolicy(max_attempts=3, backoff_base=10, backoff_cap=900),
+            timeout_seconds=60,
+            retention_seconds=4 * 24 * 3600,
+        ),
     )
     return Bench(settings, queue, dead, InMemorySqs(queue, dead), dynamodb, clock)
 

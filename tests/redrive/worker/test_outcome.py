@@ -5,25 +5,39 @@ from random import Random
 import pytest
 
 from redrive import ContinueLater, DeadlineExceeded, PermanentError, RetryLater
-from redrive.errors import UnusablePayload
+from redrive.errors import Expiring, Killed, UnusablePayload
 from redrive.retry import RetryPolicy
 from redrive.worker.outcome import (
     LONGEST_DELAY_SECONDS,
     Acknowledge,
+    AlreadyDead,
+    Busy,
+    Contract,
     ControlMessage,
     DeadLetter,
     Duplicate,
+    Facts,
     Failed,
+    LeaseLost,
+    Leave,
     NotStarted,
     Return,
     Succeeded,
     decide,
+    put_off,
 )
 
-POLICY = RetryPolicy(max_attempts=3, backoff_base=10, backoff_cap=900)
+HOUR = 3600
+CONTRACT = Contract(
+    retry=RetryPolicy(max_attempts=3, backoff_base=10, backoff_cap=900),
+    timeout_seconds=60,
+    retention_seconds=96 * HOUR,
+)
 PERMANENT = PermanentError("no such customer")
 UNUSABLE = UnusablePayload("no value at `id`")
+KILLED = Killed(3, "request", "stream")
 TRANSIENT = TimeoutError()
+LATER = RetryLater(7.2)
 
 
 class HighestRandom(Random):
@@ -33,52 +47,90 @@ class HighestRandom(Random):
         return b
 
 
+def decided(happening, attempt=1, receives=1, age_seconds=0):
+    facts = Facts(attempt=attempt, receives=receives, age_seconds=age_seconds)
+    return decide(happening, facts, CONTRACT, HighestRandom())
+
+
 @pytest.mark.parametrize(
     ("happening", "attempt", "decision"),
     [
         (Succeeded({"sent": 1}), 1, Acknowledge()),
         (Succeeded(None), 3, Acknowledge()),
         (Duplicate(), 1, Acknowledge()),
+        (AlreadyDead(), 1, Acknowledge()),
         (ControlMessage(), 1, Acknowledge()),
-        (Failed(PERMANENT), 1, DeadLetter(PERMANENT)),
-        (Failed(UNUSABLE), 1, DeadLetter(UNUSABLE)),
-        (Failed(TRANSIENT), 1, Return(10)),
-        (Failed(TRANSIENT), 2, Return(20)),
-        (Failed(TRANSIENT), 3, DeadLetter(TRANSIENT)),
-        (Failed(TRANSIENT), 4, DeadLetter(TRANSIENT)),
-        (Failed(DeadlineExceeded()), 1, Return(10)),
-        (Failed(SystemExit(1)), 1, Return(10)),
-        (Failed(RetryLater(7.2)), 1, Return(8)),
-        (Failed(RetryLater(0)), 1, Return(0)),
-        (Failed(RetryLater(43_200)), 1, Return(LONGEST_DELAY_SECONDS)),
+        (LeaseLost(), 1, Leave()),
+        (Failed(PERMANENT), 1, DeadLetter(PERMANENT, attempts=1)),
+        (Failed(UNUSABLE), 1, DeadLetter(UNUSABLE, attempts=1)),
+        (Failed(KILLED), 1, DeadLetter(KILLED, attempts=0)),
+        (Failed(KILLED), 3, DeadLetter(KILLED, attempts=2)),
+        (Failed(TRANSIENT), 1, Return(10, attempt=True)),
+        (Failed(TRANSIENT), 2, Return(20, attempt=True)),
+        (Failed(TRANSIENT), 3, DeadLetter(TRANSIENT, attempts=3)),
+        (Failed(TRANSIENT), 4, DeadLetter(TRANSIENT, attempts=4)),
+        (Failed(DeadlineExceeded()), 1, Return(10, attempt=True)),
+        (Failed(SystemExit(1)), 1, Return(10, attempt=True)),
+        (Failed(LATER), 1, Return(8, attempt=True)),
+        (Failed(LATER), 3, DeadLetter(LATER, attempts=3)),
+        (Failed(RetryLater(0)), 1, Return(0, attempt=True)),
+        (Failed(RetryLater(43_200)), 1, Return(LONGEST_DELAY_SECONDS, attempt=True)),
         (Failed(ContinueLater()), 1, Return(0)),
         (Failed(ContinueLater()), 99, Return(0)),
     ],
 )
 def test_the_fate_of_a_message(happening, attempt, decision):
-    assert decision == decide(
-        happening, attempt=attempt, receives=attempt, policy=POLICY, random=HighestRandom()
-    )
-
-
-def test_a_retry_later_on_the_last_attempt_is_dead_lettered():
-    error = RetryLater(5)
-    decision = decide(Failed(error), attempt=3, receives=3, policy=POLICY, random=Random())
-    assert decision == DeadLetter(error)
+    assert decided(happening, attempt=attempt) == decision
 
 
 @pytest.mark.parametrize(("receives", "seconds"), [(1, 1), (2, 2), (5, 16), (11, 900), (500, 900)])
 def test_a_message_that_was_not_run_comes_back_ever_later_and_is_never_dead_lettered(
     receives, seconds
 ):
-    decision = decide(
-        NotStarted("ClaimRefused"),
-        attempt=99,
-        receives=receives,
-        policy=POLICY,
-        random=HighestRandom(),
-    )
+    decision = decided(NotStarted("ClaimRefused"), attempt=99, receives=receives)
     assert decision == Return(seconds)
+
+
+@pytest.mark.parametrize(
+    ("claim", "receives", "seconds"),
+    [(2.5, 1, 3), (2.5, 2, 5), (2.5, 4, 20), (2.5, 9, 60), (-1, 1, 1), (50, 2, 60), (2.5, 500, 60)],
+)
+def test_a_job_that_runs_elsewhere_is_put_off_to_its_claims_end_doubling_up_to_the_timeout(
+    claim, receives, seconds
+):
+    assert decided(Busy(claim), receives=receives) == Return(seconds)
+
+
+@pytest.mark.parametrize(
+    ("happening", "attempts"),
+    [(Failed(TRANSIENT), 2), (NotStarted("NoTimeLeft"), 1), (Busy(1), 1), (Failed(LATER), 2)],
+)
+def test_a_message_is_dead_lettered_rather_than_come_back_when_sqs_is_about_to_delete_it(
+    happening, attempts
+):
+    in_time = decided(happening, attempt=2, age_seconds=83 * HOUR)
+    assert isinstance(in_time, Return)
+    late = decided(happening, attempt=2, age_seconds=84 * HOUR)
+    assert isinstance(late, DeadLetter)
+    assert isinstance(late.error, Expiring)
+    assert late.attempts == attempts
+    assert str(late.error) == "it is 84 h old, and SQS deletes it after 96 h"
+
+
+def test_a_long_delay_counts_for_a_messages_age():
+    later = Failed(RetryLater(10 * HOUR))
+    assert isinstance(decided(later, age_seconds=73 * HOUR), Return)
+    assert isinstance(decided(later, age_seconds=75 * HOUR), DeadLetter)
+
+
+def test_an_old_message_that_is_done_is_done():
+    assert decided(Succeeded(1), age_seconds=95 * HOUR) == Acknowledge()
+
+
+def test_what_waits_in_its_group_waits_as_long_as_the_first_unless_it_is_too_old():
+    young, old = (Facts(attempt=1, receives=1, age_seconds=age) for age in (0, 85 * HOUR))
+    assert put_off(30, young, CONTRACT) == Return(30)
+    assert isinstance(put_off(30, old, CONTRACT), DeadLetter)
 
 
 def test_no_delay_is_longer_than_sqs_still_allows_at_the_end_of_the_longest_run():

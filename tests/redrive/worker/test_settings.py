@@ -12,6 +12,11 @@ ENVIRONMENT = {
     "REDRIVE_DEAD_LETTER_QUEUE_URL": "https://sqs/dead",
     "REDRIVE_IDEMPOTENCY_TABLE": "idempotency",
     "REDRIVE_JOBS_TABLE": "jobs",
+    "REDRIVE_TIMEOUT_SECONDS": "60",
+    "REDRIVE_VISIBILITY_TIMEOUT_SECONDS": "360",
+    "REDRIVE_RETENTION_SECONDS": "345600",
+    "REDRIVE_LEASE_SECONDS": "60",
+    "REDRIVE_MAX_KILLS": "3",
     "REDRIVE_P99_SECONDS": "0.5",
     "REDRIVE_BATCH_CONCURRENCY": "10",
     "REDRIVE_MAX_ATTEMPTS": "12",
@@ -24,7 +29,13 @@ def test_the_environment_is_read_into_typed_settings():
     settings = Settings.from_environment(ENVIRONMENT)
     assert settings.job == "send_email"
     assert settings.p99_seconds == 0.5
-    assert settings.retry == RetryPolicy(max_attempts=12, backoff_base=10, backoff_cap=900)
+    assert settings.contract.retry == RetryPolicy(max_attempts=12, backoff_base=10, backoff_cap=900)
+
+
+@pytest.mark.parametrize(("lease", "used"), [("60", 60), ("360", None), ("400", None)])
+def test_a_lease_is_used_only_where_it_is_shorter_than_the_queues_own_timeout(lease, used):
+    settings = Settings.from_environment(ENVIRONMENT | {"REDRIVE_LEASE_SECONDS": lease})
+    assert settings.lease == used
 
 
 @pytest.mark.parametrize("name", ENVIRONMENT)

@@ -93,7 +93,7 @@ def test_metrics_are_flushed_also_when_the_batch_fails(bench, lines, monkeypatch
     def broken(*arguments):
         raise MemoryError
 
-    monkeypatch.setattr("redrive.worker.worker._Runner._set_backoff", broken)
+    monkeypatch.setattr("redrive.worker.heartbeat.Heartbeat._set_backoffs", broken)
     bench.send({"id": "a"})
     assert isinstance(bench.deliver(bench.worker()).error, MemoryError)
     assert [values for _, values in metrics(lines(), "Succeeded")] == [[1.0]]

@@ -16,7 +16,7 @@ def received(count: int):
 
 def test_no_messages_are_no_call():
     sqs, queue, _ = received(1)
-    assert change_visibility(sqs, queue.url, []) == []
+    assert change_visibility(sqs, queue.url, []) == {}
     assert sqs.calls == []
 
 
@@ -24,12 +24,13 @@ def test_a_passing_refusal_is_asked_again_for_that_entry_alone():
     sqs, queue, handles = received(12)
     busy = aws_error("InternalError", status=500)
     sqs.fail_next("change_message_visibility_batch", busy, entries=[3])
-    assert change_visibility(sqs, queue.url, [(handle, 5) for handle in handles]) == []
+    assert change_visibility(sqs, queue.url, [(handle, 5) for handle in handles]) == {}
     assert [len(request["Entries"]) for _, request in sqs.calls] == [10, 1, 2]
 
 
 def test_a_refusal_by_our_own_fault_is_told_and_not_repeated():
     sqs, queue, handles = received(2)
     delays = [("no such receipt", 5), (handles[0], 5)]
-    assert change_visibility(sqs, queue.url, delays) == ["ReceiptHandleIsInvalid"]
+    refused = change_visibility(sqs, queue.url, delays)
+    assert refused == {"no such receipt": "ReceiptHandleIsInvalid"}
     assert len(sqs.calls) == 1

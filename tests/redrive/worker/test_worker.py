@@ -14,6 +14,8 @@ from redrive.errors import NotAnSqsEvent, SettingsError
 from redrive.testing import lambda_context
 from redrive.worker import Worker
 
+ThrottlingError = ClientError({"Error": {"Code": "ThrottlingException"}}, "UpdateItem")
+
 
 def bodies(queue):
     return [message.body for message in queue.messages]
@@ -117,7 +119,11 @@ def test_a_job_that_runs_elsewhere_is_handed_back_and_not_dead_lettered(bench, l
     finish.set()
     elsewhere.join()
     assert delivery.deleted == ()
-    assert [line["reason"] for line in lines() if "reason" in line] == ["AlreadyInProgress"]
+    assert [
+        line["outcome"]
+        for line in lines()
+        if line.get("outcome") != "Succeeded" and "outcome" in line
+    ] == ["Busy"]
     bench.deliver_until_settled(worker)
     assert bench.ids_run() == ["a"]
     assert len(bench.dead) == 0
@@ -270,7 +276,25 @@ def test_a_result_that_the_table_refused_still_counts(bench, dynamodb, monkeypat
 
     monkeypatch.setattr(dynamodb, "update_item", refuse)
     bench.send({"id": "a"})
+    context = lambda_context(remaining=timedelta(seconds=2.1))
+    assert len(bench.deliver(bench.worker(), context=context).deleted) == 1
+    assert bench.ids_run() == ["a"]
+
+
+def test_a_result_is_offered_to_the_table_until_it_takes_it(bench, dynamodb, monkeypatch):
+    update_item, refusals = dynamodb.update_item, [ThrottlingError, ThrottlingError]
+
+    def refuse_twice(**request):
+        if refusals:
+            raise refusals.pop()
+        return update_item(**request)
+
+    monkeypatch.setattr("redrive.worker.idempotency._SAVE_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(dynamodb, "update_item", refuse_twice)
+    bench.send({"id": "a"})
     assert len(bench.deliver(bench.worker()).deleted) == 1
+    (record,) = bench.rows("idempotency")
+    assert record["status"] == {"S": "COMPLETED"}
     assert bench.ids_run() == ["a"]
 
 
@@ -293,7 +317,9 @@ def test_a_backoff_that_sqs_refused_leaves_the_message_to_the_queues_own_timeout
     delivery = bench.deliver(worker)
     assert delivery.error is None
     assert delivery.deleted == ()
-    assert [line["BackoffRefused"] for line in lines() if "BackoffRefused" in line] == [[1.0]]
+    printed = lines()
+    assert [line["VisibilityRefused"] for line in printed if "VisibilityRefused" in line] == [[1.0]]
+    assert "AccessDenied" in [line.get("error") for line in printed]
     bench.clock.advance(timedelta(minutes=6))
     assert len(bench.deliver(worker).received) == 1
 
@@ -313,7 +339,7 @@ def test_a_fault_of_the_worker_itself_keeps_the_message_and_spares_its_neighbour
     def broken(error, **about):
         raise KeyError("a fault of ours")
 
-    monkeypatch.setattr("redrive.worker.worker.cause_of", broken)
+    monkeypatch.setattr("redrive.worker.batch_run.cause_of", broken)
     bench.send({"id": "bad"})
     bench.send({"id": "good"})
     delivery = bench.deliver(bench.worker(fail_for("bad", by=PermanentError)))
@@ -501,9 +527,9 @@ def test_clients_and_persistence_layers_are_made_once_per_environment(bench, mon
     import redrive.worker.idempotency as module
 
     made = []
-    original = module.DynamoDBPersistenceLayer
+    original = module.LeasedLayer
     monkeypatch.setattr(
-        module, "DynamoDBPersistenceLayer", lambda **options: made.append(1) or original(**options)
+        module, "LeasedLayer", lambda **options: made.append(1) or original(**options)
     )
     worker = bench.worker()
     for number in range(12):

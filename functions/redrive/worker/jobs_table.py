@@ -1,0 +1,162 @@
+"""What the jobs table knows of a message: the attempts that failed, why, and whether it is dead.
+
+One row for each message that failed, under its job's id; a job that succeeds at once has none.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from botocore.exceptions import ClientError
+
+from redrive.message import Cause
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+# As long as a dead letter can be replayed: fourteen days, and the four in its queue before.
+_REMEMBER_SECONDS: Final = 18 * 24 * 3600
+# BatchGetItem takes a hundred keys; a message has two, its row and its job's idempotency record.
+_MESSAGES_A_READ: Final = 50
+_READS: Final = 3  # of what DynamoDB leaves unprocessed when it is busy
+_PAUSE_SECONDS: Final = 0.1
+
+Item: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What came before this delivery of a message.
+
+    `unfinished_kills` is None, unless the message's last run has not ended: then it is how many
+    runs before that one were killed.
+    """
+
+    attempts: int = 0
+    dead: bool = False
+    unfinished_kills: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A message whose history is wanted: its job, itself, and its job's idempotency record."""
+
+    job_id: str
+    message_id: str
+    record_id: str
+
+
+class JobsTable:
+    """The rows of one job's messages."""
+
+    def __init__(self, jobs_table: str, idempotency_table: str, client: "DynamoDBClient") -> None:
+        self._jobs, self._idempotency, self._client = jobs_table, idempotency_table, client
+
+    def read(self, asked: Sequence[Asked]) -> dict[str, History]:
+        """The histories by message id, without those that DynamoDB was too busy to give.
+
+        Raises what boto3 raises.
+        """
+        found: dict[str, History] = {}
+        for start in range(0, len(asked), _MESSAGES_A_READ):
+            found |= self._read(asked[start : start + _MESSAGES_A_READ])
+        return found
+
+    def count_attempt(self, job_id: str, message_id: str, cause: Cause) -> None:
+        """Writes that attempt number `cause.attempts` of the message has failed, and why.
+
+        A count under a condition, since botocore repeats a call whose answer came too late.
+        """
+        try:
+            self._client.update_item(
+                TableName=self._jobs,
+                Key=_row_key(job_id, message_id),
+                UpdateExpression=(
+                    "SET attempts = :attempts, cause = :cause, expiration = :expiration"
+                ),
+                ConditionExpression="attribute_not_exists(attempts) OR attempts < :attempts",
+                ExpressionAttributeValues={
+                    ":attempts": {"N": str(cause.attempts)},
+                    ":cause": {"S": json.dumps(asdict(cause))},
+                    ":expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
+                },
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
+
+    def mark_dead(
+        self, job_id: str, message_id: str, cause: Cause, *, replays: int, force: int
+    ) -> None:
+        """Writes that the message has a confirmed copy in the dead-letter queue, and why."""
+        self._client.put_item(
+            TableName=self._jobs,
+            Item={
+                **_row_key(job_id, message_id),
+                "dead": {"BOOL": True},
+                "attempts": {"N": str(cause.attempts)},
+                "cause": {"S": json.dumps(asdict(cause))},
+                "replays": {"N": str(replays)},
+                "force": {"N": str(force)},
+                "expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
+            },
+        )
+
+    def _read(self, asked: Sequence[Asked]) -> dict[str, History]:
+        rows = [_row_key(one.job_id, one.message_id) for one in asked]
+        # Two messages of one job share its record, and no key may stand twice.
+        records = [_record_key(id_) for id_ in sorted({one.record_id for one in asked})]
+        found, unread = self._get({self._jobs: rows, self._idempotency: records})
+        histories = {}
+        for one in asked:
+            row, record = _row_key(one.job_id, one.message_id), _record_key(one.record_id)
+            if row not in unread and record not in unread:
+                histories[one.message_id] = _history(
+                    _item(found[self._jobs], row),
+                    _item(found[self._idempotency], record),
+                    one.message_id,
+                )
+        return histories
+
+    def _get(self, keys: Mapping[str, Sequence[Item]]) -> tuple[dict[str, list[Item]], list[Item]]:
+        """The items by table, and the keys that DynamoDB left unread."""
+        found: dict[str, list[Item]] = {table: [] for table in keys}
+        wanted: Any = {
+            table: {"Keys": list(of_table), "ConsistentRead": True}
+            for table, of_table in keys.items()
+        }
+        for read in range(_READS):
+            time.sleep(_PAUSE_SECONDS * read)
+            answer = self._client.batch_get_item(RequestItems=wanted)
+            for table, items in answer["Responses"].items():
+                found[table] += items
+            wanted = answer.get("UnprocessedKeys", {})
+            if not wanted:
+                break
+        return found, [key for request in wanted.values() for key in request["Keys"]]
+
+
+def _row_key(job_id: str, message_id: str) -> Item:
+    return {"id": {"S": job_id}, "record": {"S": f"message#{message_id}"}}
+
+
+def _record_key(record_id: str) -> Item:
+    return {"id": {"S": record_id}}
+
+
+def _item(items: Iterable[Item], key: Item) -> Item:
+    return next((item for item in items if item.items() >= key.items()), {})
+
+
+def _history(row: Item, record: Item, message_id: str) -> History:
+    unfinished = (
+        record.get("status", {}).get("S") == "INPROGRESS"
+        and record.get("message_id", {}).get("S") == message_id
+    )
+    return History(
+        attempts=int(row.get("attempts", {}).get("N", 0)),
+        dead=bool(row.get("dead", {}).get("BOOL")),
+        unfinished_kills=int(record.get("kills", {}).get("N", 0)) if unfinished else None,
+    )

@@ -1,0 +1,217 @@
+"""Powertools' DynamoDB layer, with claims that end with a lease and writes that only their owner
+makes.
+
+Powertools marks a run as in progress until the Lambda deadline, so that a killed run would keep its
+successor out for up to fifteen minutes; and it updates and deletes whatever it finds, so that a run
+that comes back from a freeze could undo what its successor has finished. Here a claim lasts for a
+lease, which is renewed, and every later write asks that the claim is still the run's own.
+
+The hooks overridden here are not Powertools' public interface: the tests of this module say what
+they rely on, and fail where an upgrade moves it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import uuid4
+
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
+from aws_lambda_powertools.utilities.idempotency.exceptions import (
+    IdempotencyItemAlreadyExistsError,
+)
+from botocore.exceptions import ClientError
+
+from redrive.errors import Killed
+from redrive.worker.job import LambdaContext
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+Item: TypeAlias = dict[str, Any]
+
+_IN_PROGRESS: Final = "INPROGRESS"
+
+
+class LeaseLost(Exception):
+    """Another run has taken the job over; what this one did is no longer its to record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadRun:
+    """A run that ended without a word. `kills` counts the runs of this message that ended so."""
+
+    kills: int
+    request_id: str
+    log_stream: str
+
+
+class LeasedLayer(DynamoDBPersistenceLayer):
+    """One run at a time; `begin` comes before each."""
+
+    def __init__(self, *, table_name: str, client: "DynamoDBClient", max_kills: int) -> None:
+        super().__init__(table_name=table_name, boto3_client=client)
+        self._max_kills = max_kills
+        self._claimed: str | None = None
+
+    def begin(self, message_id: str, context: LambdaContext) -> None:
+        """Names the run that comes next."""
+        self._owner = uuid4().hex
+        self._message_id, self._context = message_id, context
+        self._claimed = None
+        self.dead_run: DeadRun | None = None
+        """The run that was taken over from, if there was one."""
+        self.busy_until = 0.0
+        """When the claim ends that kept this run out; milliseconds since the epoch."""
+
+    def renew(self, until: float) -> None:
+        """Lengthens the claim, if there is one, until so many milliseconds since the epoch.
+
+        Raises LeaseLost, and what boto3 raises. May be called from another thread than the run's.
+        """
+        claimed = self._claimed
+        if claimed is not None:
+            values = {":until": {"N": str(int(until))}}
+            self._update_own(claimed, "SET in_progress_expiration = :until", values)
+
+    def forgetting(self, key: str) -> Callable[[], None]:
+        """A call that removes this run's claim, also when the layer has gone on to other runs."""
+        return partial(self._delete_own, key, self._owner)
+
+    # --- Powertools' hooks ------------------------------------------------------------------------
+
+    def _put_record(self, data_record: "DataRecord") -> None:
+        old = self._claim(
+            data_record,
+            kills=0,
+            ConditionExpression="attribute_not_exists(id) OR expiration < :now",
+            ExpressionAttributeValues={":now": {"N": str(int(time.time()))}},
+        )
+        if old and (dead_run := self._dead_run(old)):
+            old = self._take_over(data_record, old, dead_run)
+        if old and old.get("owner", {}).get("S") != self._owner:
+            self.busy_until = _number(old, "in_progress_expiration")
+            raise IdempotencyItemAlreadyExistsError(old_data_record=self._item_to_data_record(old))
+        # Not refused; or by our own claim, which botocore repeated since its answer came too late.
+        self._claimed = data_record.idempotency_key
+
+    def _update_record(self, data_record: "DataRecord") -> None:
+        self._update_own(
+            data_record.idempotency_key,
+            "SET #data = :data, expiration = :expiration, #status = :status",
+            {
+                ":data": {"S": data_record.response_data},
+                ":expiration": {"N": str(data_record.expiry_timestamp)},
+                ":status": {"S": data_record.status},
+            },
+            {"#data": "data", "#status": "status"},
+        )
+
+    def _delete_record(self, data_record: "DataRecord") -> None:
+        self._claimed = None
+        self._delete_own(data_record.idempotency_key, self._owner)
+
+    # --- their calls ------------------------------------------------------------------------------
+
+    def _claim(self, data_record: "DataRecord", kills: int, **condition: Any) -> Item | None:
+        """Puts the record in progress. Returns the one that stands against the condition, if
+        any.
+        """
+        until = data_record.in_progress_expiry_timestamp
+        item = {
+            **self._get_key(data_record.idempotency_key),
+            "status": {"S": data_record.status},
+            "expiration": {"N": str(data_record.expiry_timestamp)},
+            "in_progress_expiration": {"N": str(until)},
+            "owner": {"S": self._owner},
+            "message_id": {"S": self._message_id},
+            "kills": {"N": str(kills)},
+            "request_id": {"S": self._context.aws_request_id},
+            "log_stream": {"S": self._context.log_stream_name},
+        }
+        try:
+            self.client.put_item(
+                TableName=self.table_name,
+                Item=item,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **condition,
+            )
+        except ClientError as error:
+            if _is_condition_failure(error):
+                return error.response["Item"]  # type: ignore[typeddict-item, no-any-return]
+            raise
+        return None
+
+    def _take_over(self, data_record: "DataRecord", old: Item, dead_run: DeadRun) -> Item | None:
+        """Claims what a dead run left. Of several successors exactly one gets it."""
+        standing = self._claim(
+            data_record,
+            kills=dead_run.kills,
+            # Neither renewed nor taken over since it was read.
+            ConditionExpression="in_progress_expiration = :until AND #status = :in_progress",
+            ExpressionAttributeNames={"#status": "status"},
+            ExpressionAttributeValues={
+                ":until": old["in_progress_expiration"],
+                ":in_progress": {"S": _IN_PROGRESS},
+            },
+        )
+        if standing is None:
+            self.dead_run = dead_run
+            if dead_run.kills >= self._max_kills:
+                raise Killed(dead_run.kills, dead_run.request_id, dead_run.log_stream)
+        return standing
+
+    def _dead_run(self, old: Item) -> DeadRun | None:
+        in_progress = old["status"]["S"] == _IN_PROGRESS
+        if not in_progress or _number(old, "in_progress_expiration") >= time.time() * 1000:
+            return None
+        same_message = old.get("message_id", {}).get("S") == self._message_id
+        return DeadRun(
+            kills=int(_number(old, "kills")) + 1 if same_message else 0,
+            request_id=old.get("request_id", {}).get("S", ""),
+            log_stream=old.get("log_stream", {}).get("S", ""),
+        )
+
+    def _delete_own(self, key: str, owner: str) -> None:
+        with _lease_lost_where_refused():
+            self.client.delete_item(
+                TableName=self.table_name,
+                Key=self._get_key(key),
+                ConditionExpression="#owner = :owner",
+                ExpressionAttributeNames={"#owner": "owner"},
+                ExpressionAttributeValues={":owner": {"S": owner}},
+            )
+
+    def _update_own(
+        self, key: str, expression: str, values: Item, names: dict[str, str] | None = None
+    ) -> None:
+        with _lease_lost_where_refused():
+            self.client.update_item(
+                TableName=self.table_name,
+                Key=self._get_key(key),
+                UpdateExpression=expression,
+                ConditionExpression="#owner = :owner",
+                ExpressionAttributeNames={"#owner": "owner", **(names or {})},
+                ExpressionAttributeValues={":owner": {"S": self._owner}, **values},
+            )
+
+
+@contextmanager
+def _lease_lost_where_refused() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        if _is_condition_failure(error):
+            raise LeaseLost from error
+        raise
+
+
+def _is_condition_failure(error: ClientError) -> bool:
+    return error.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException"
+
+
+def _number(item: Item, name: str) -> float:
+    return float(item.get(name, {}).get("N", 0))
