@@ -36,10 +36,13 @@ def _batches(results: list[batch.BatchResult]) -> Table:
     rows: dict[str, Callable[[batch.BatchResult], str]] = {
         "Powertools BatchProcessor + @idempotent_function, ms": lambda r: f"{r.peer:.1f}",
         "Redrive worker, ms": lambda r: f"{r.ours:.1f}",
+        "Redrive worker without group commit, ms": lambda r: f"{r.plain:.1f}",
         "floor: two calls one after the other, ms": lambda r: f"{r.floor:.1f}",
         "faster than Powertools": lambda r: f"{r.speedup:.1f} x",
         "of the floor": lambda r: f"{r.over_floor:.2f} x",
-        "DynamoDB calls a job": lambda r: _calls(r, "PutItem", "UpdateItem", "GetItem"),
+        "DynamoDB calls a job": lambda r: _calls(
+            r, "PutItem", "UpdateItem", "GetItem", "BatchExecuteStatement"
+        ),
         "SQS calls a job, by the worker": lambda r: _calls(r, "ChangeMessageVisibilityBatch"),
         "worker CPU a job, ms": lambda r: f"{r.cpu:.2f}",
     }

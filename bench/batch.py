@@ -51,6 +51,7 @@ class BatchResult:
 
     batch: int
     ours: float
+    plain: float
     peer: float
     floor: float
     calls: Mapping[str, float]
@@ -79,27 +80,30 @@ class Context:
 
 
 def measure(endpoint: Endpoint, batch: int) -> BatchResult:
-    """Both ways in turn, several rounds, each with jobs that were never seen before."""
+    """All ways in turn, several rounds, each with jobs that were never seen before."""
     ours, peer = _redrive(endpoint.url, batch), _powertools(endpoint.url)
+    plain = _redrive(endpoint.url, batch, group_commit=False)
     floor_client = boto3.client("dynamodb", endpoint_url=endpoint.url, config=clients.config())
     endpoint.set_delay(DELAY_SECONDS)
-    for handler in (ours, peer):  # connections, imports
+    for handler in (ours, plain, peer):  # connections, imports
         _time(handler, batch)
     _floor(floor_client)
     endpoint.take_calls()
-    our_times, peer_times, floors, cpu = [], [], [], 0.0
+    our_times, plain_times, peer_times, floors, cpu = [], [], [], [], 0.0
     calls: Counter[str] = Counter()
     for _ in range(ROUNDS):
         before = time.process_time()
         our_times.append(_time(ours, batch))
         cpu += time.process_time() - before
         calls += endpoint.take_calls()
+        plain_times.append(_time(plain, batch))
         peer_times.append(_time(peer, batch))
         floors.append(_floor(floor_client))
         endpoint.take_calls()
     return BatchResult(
         batch=batch,
         ours=statistics.median(our_times),
+        plain=statistics.median(plain_times),
         peer=statistics.median(peer_times),
         floor=statistics.median(floors),
         calls={name: count / ROUNDS / batch for name, count in calls.items()},
@@ -134,7 +138,7 @@ def _record(number: int) -> dict[str, Any]:
     }
 
 
-def _redrive(url: str, batch: int) -> Handler:
+def _redrive(url: str, batch: int, *, group_commit: bool = True) -> Handler:
     settings = Settings(
         stage="bench",
         job="bench",
@@ -160,6 +164,7 @@ def _redrive(url: str, batch: int) -> Handler:
         settings=settings,
         sqs=boto3.client("sqs", endpoint_url=url, config=config),
         dynamodb=boto3.client("dynamodb", endpoint_url=url, config=config),
+        group_commit=group_commit,
     )
 
 

@@ -93,18 +93,23 @@ class _Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         while (end := self._received.find(_END_OF_HEAD)) >= 0:
-            head = self._received[:end]
-            size = end + len(_END_OF_HEAD) + int(_header(head, b"content-length") or 0)
-            if len(self._received) < size:
+            head, start = self._received[:end], end + len(_END_OF_HEAD)
+            stop = start + int(_header(head, b"content-length") or 0)
+            if len(self._received) < stop:
                 return
-            self._received = self._received[size:]
-            self._calls[(_header(head, b"x-amz-target") or b"?.?").decode().split(".")[-1]] += 1
-            asyncio.get_running_loop().call_later(self._delay(), self._transport.write, _ANSWER)
+            body, self._received = self._received[start:stop], self._received[stop:]
+            operation = (_header(head, b"x-amz-target") or b"?.?").decode().split(".")[-1]
+            self._calls[operation] += 1
+            answer = _answer(operation, body)
+            asyncio.get_running_loop().call_later(self._delay(), self._transport.write, answer)
 
 
-_ANSWER = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: 2\r\n\r\n{}"
-)
+def _answer(operation: str, body: bytes) -> bytes:
+    text = b"{}"
+    if operation == "BatchExecuteStatement":  # one answer for each statement
+        text = b'{"Responses":[' + b",".join([b"{}"] * body.count(b'"Statement"')) + b"]}"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\n"
+    return head + b"content-length: %d\r\n\r\n%b" % (len(text), text)
 
 
 def _header(head: bytes, name: bytes) -> bytes | None:

@@ -26,6 +26,18 @@ from stacks.tables import Tables
 MAX_MESSAGE_BYTES = 1_048_576
 
 
+_IDEMPOTENCY_ACTIONS = (
+    "BatchGetItem",
+    "GetItem",
+    "PutItem",
+    "UpdateItem",
+    "DeleteItem",
+    # The claims and completions of a batch, by one BatchExecuteStatement.
+    "PartiQLInsert",
+    "PartiQLUpdate",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shared:
     """What all jobs of a deployment have in common."""
@@ -152,9 +164,7 @@ class JobQueue(Construct):
         statements = [
             permissions.consume(self.queue),
             permissions.send(self.dead_letter_queue),
-            permissions.use_table(
-                tables.idempotency, "BatchGetItem", "GetItem", "PutItem", "UpdateItem", "DeleteItem"
-            ),
+            permissions.use_table(tables.idempotency, *_IDEMPOTENCY_ACTIONS),
             permissions.use_table(tables.jobs, "BatchGetItem", "PutItem", "UpdateItem"),
             permissions.write_logs(self.log_group),
         ]

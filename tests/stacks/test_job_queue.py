@@ -187,6 +187,8 @@ WORKER = [
         "dynamodb:BatchGetItem",
         "dynamodb:DeleteItem",
         "dynamodb:GetItem",
+        "dynamodb:PartiQLInsert",
+        "dynamodb:PartiQLUpdate",
         "dynamodb:PutItem",
         "dynamodb:UpdateItem",
         on="<IdempotencyTable.Arn>",
@@ -324,6 +326,8 @@ NEEDS = {
     "dynamodb:UpdateItem": DATA_PLANE_KEY,
     "dynamodb:DeleteItem": DATA_PLANE_KEY,
     "dynamodb:BatchGetItem": DATA_PLANE_KEY,
+    "dynamodb:PartiQLInsert": DATA_PLANE_KEY,
+    "dynamodb:PartiQLUpdate": DATA_PLANE_KEY,
 }
 
 

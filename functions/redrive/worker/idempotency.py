@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from redrive import limits
 from redrive.errors import Killed
 from redrive.worker import leased_layer
+from redrive.worker.group_commit import GroupCommit
 from redrive.worker.job import Job, LambdaContext
 from redrive.worker.leased_layer import DeadRun, LeasedLayer
 from redrive.worker.outcome import (
@@ -91,9 +93,17 @@ class _Current:
 class RunSlot:
     """Room for one run at a time."""
 
-    def __init__(self, job: str, table: str, client: "DynamoDBClient", *, max_kills: int) -> None:
-        self._name = job
-        self._layer = LeasedLayer(table_name=table, client=client, max_kills=max_kills)
+    def __init__(
+        self,
+        job: str,
+        table: str,
+        client: "DynamoDBClient",
+        *,
+        max_kills: int,
+        group: GroupCommit | None = None,
+    ) -> None:
+        self._name, self._group = job, group
+        self._layer = LeasedLayer(table_name=table, client=client, max_kills=max_kills, group=group)
         self._config = IdempotencyConfig(
             raise_on_no_idempotency_key=True,
             expires_after_seconds=REMEMBER_SECONDS,
@@ -123,7 +133,8 @@ class RunSlot:
         store_error: BaseException | None = None
         otherwise: Happening = Duplicate()
         try:
-            self._guarded(key=job.run_key)
+            with self._group.present() if self._group else nullcontext():
+                self._guarded(key=job.run_key)
         except JobRaised:
             pass
         except IdempotencyAlreadyInProgressError:

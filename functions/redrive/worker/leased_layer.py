@@ -25,6 +25,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from botocore.exceptions import ClientError
 
 from redrive.errors import Killed
+from redrive.worker.group_commit import GroupCommit
 from redrive.worker.job import LambdaContext
 
 if TYPE_CHECKING:
@@ -52,9 +53,16 @@ class DeadRun:
 class LeasedLayer(DynamoDBPersistenceLayer):
     """One run at a time; `begin` comes before each."""
 
-    def __init__(self, *, table_name: str, client: "DynamoDBClient", max_kills: int) -> None:
+    def __init__(
+        self,
+        *,
+        table_name: str,
+        client: "DynamoDBClient",
+        max_kills: int,
+        group: GroupCommit | None = None,
+    ) -> None:
         super().__init__(table_name=table_name, boto3_client=client)
-        self._max_kills = max_kills
+        self._max_kills, self._group = max_kills, group
         self._claimed: str | None = None
 
     def begin(self, message_id: str, context: LambdaContext) -> None:
@@ -74,8 +82,7 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         """
         claimed = self._claimed
         if claimed is not None:
-            values = {":until": {"N": str(int(until))}}
-            self._update_own(claimed, "SET in_progress_expiration = :until", values)
+            self._update_own(claimed, {"in_progress_expiration": {"N": str(int(until))}})
 
     def forgetting(self, key: str) -> Callable[[], None]:
         """A call that removes this run's claim, also when the layer has gone on to other runs."""
@@ -84,6 +91,9 @@ class LeasedLayer(DynamoDBPersistenceLayer):
     # --- Powertools' hooks ------------------------------------------------------------------------
 
     def _put_record(self, data_record: "DataRecord") -> None:
+        if self._group and self._group.insert(self._claim_item(data_record, kills=0)):
+            self._claimed = data_record.idempotency_key
+            return
         old = self._claim(
             data_record,
             kills=0,
@@ -99,16 +109,14 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         self._claimed = data_record.idempotency_key
 
     def _update_record(self, data_record: "DataRecord") -> None:
-        self._update_own(
-            data_record.idempotency_key,
-            "SET #data = :data, expiration = :expiration, #status = :status",
-            {
-                ":data": {"S": data_record.response_data},
-                ":expiration": {"N": str(data_record.expiry_timestamp)},
-                ":status": {"S": data_record.status},
-            },
-            {"#data": "data", "#status": "status"},
-        )
+        values = {
+            "data": {"S": data_record.response_data},
+            "expiration": {"N": str(data_record.expiry_timestamp)},
+            "status": {"S": data_record.status},
+        }
+        key = data_record.idempotency_key
+        if not (self._group and self._group.update_own(key, self._owner, values)):
+            self._update_own(key, values)
 
     def _delete_record(self, data_record: "DataRecord") -> None:
         self._claimed = None
@@ -120,22 +128,10 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         """Puts the record in progress. Returns the one that stands against the condition, if
         any.
         """
-        until = data_record.in_progress_expiry_timestamp
-        item = {
-            **self._get_key(data_record.idempotency_key),
-            "status": {"S": data_record.status},
-            "expiration": {"N": str(data_record.expiry_timestamp)},
-            "in_progress_expiration": {"N": str(until)},
-            "owner": {"S": self._owner},
-            "message_id": {"S": self._message_id},
-            "kills": {"N": str(kills)},
-            "request_id": {"S": self._context.aws_request_id},
-            "log_stream": {"S": self._context.log_stream_name},
-        }
         try:
             self.client.put_item(
                 TableName=self.table_name,
-                Item=item,
+                Item=self._claim_item(data_record, kills),
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **condition,
             )
@@ -144,6 +140,19 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 return error.response["Item"]  # type: ignore[typeddict-item, no-any-return]
             raise
         return None
+
+    def _claim_item(self, data_record: "DataRecord", kills: int) -> Item:
+        return {
+            **self._get_key(data_record.idempotency_key),
+            "status": {"S": data_record.status},
+            "expiration": {"N": str(data_record.expiry_timestamp)},
+            "in_progress_expiration": {"N": str(data_record.in_progress_expiry_timestamp)},
+            "owner": {"S": self._owner},
+            "message_id": {"S": self._message_id},
+            "kills": {"N": str(kills)},
+            "request_id": {"S": self._context.aws_request_id},
+            "log_stream": {"S": self._context.log_stream_name},
+        }
 
     def _take_over(self, data_record: "DataRecord", old: Item, dead_run: DeadRun) -> Item | None:
         """Claims what a dead run left. Of several successors exactly one gets it."""
@@ -185,17 +194,18 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 ExpressionAttributeValues={":owner": {"S": owner}},
             )
 
-    def _update_own(
-        self, key: str, expression: str, values: Item, names: dict[str, str] | None = None
-    ) -> None:
+    def _update_own(self, key: str, values: Item) -> None:
         with _lease_lost_where_refused():
             self.client.update_item(
                 TableName=self.table_name,
                 Key=self._get_key(key),
-                UpdateExpression=expression,
+                UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
                 ConditionExpression="#owner = :owner",
-                ExpressionAttributeNames={"#owner": "owner", **(names or {})},
-                ExpressionAttributeValues={":owner": {"S": self._owner}, **values},
+                ExpressionAttributeNames={f"#{name}": name for name in ("owner", *values)},
+                ExpressionAttributeValues={
+                    ":owner": {"S": self._owner},
+                    **{f":{name}": value for name, value in values.items()},
+                },
             )
 
 

@@ -14,6 +14,7 @@ from redrive.errors import NotAnSqsEvent
 from redrive.message import Message
 from redrive.worker.batch_run import BatchRun, Environment
 from redrive.worker.dead_letters import DeadLetters
+from redrive.worker.group_commit import GroupCommit
 from redrive.worker.idempotency import JobFunction, RunSlot
 from redrive.worker.job import LambdaContext
 from redrive.worker.jobs_table import JobsTable
@@ -32,7 +33,7 @@ class Worker:
 
     The function's return value is remembered for thirty days under the job's key; what it raises
     decides what becomes of the message (see `redrive.errors`). Nothing is read or connected before
-    the first invocation. The collaborators are for tests.
+    the first invocation. The collaborators, and `group_commit`, are for tests and measurements.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class Worker:
         dynamodb: "DynamoDBClient | None" = None,
         random: Random | None = None,
         clock: Callable[[], float] = time.time,
+        group_commit: bool = True,
     ) -> None:
         self._function = function
         self._settings, self._sqs, self._dynamodb = settings, sqs, dynamodb
         self._random, self._clock = random or Random(), clock
+        self._group_commit = group_commit
         self._environment: Environment | None = None
 
     def __call__(self, event: Mapping[str, Any], context: LambdaContext) -> BatchResponse:
@@ -68,15 +71,12 @@ class Worker:
         config = clients.config(threads=threads + 1)  # the heartbeat is one more
         sqs = self._sqs or boto3.client("sqs", config=config)
         dynamodb = self._dynamodb or boto3.client("dynamodb", config=config)
+        table = settings.idempotency_table
+        group = GroupCommit(dynamodb, table) if self._group_commit else None
         slots: SimpleQueue[RunSlot] = SimpleQueue()
         for _ in range(threads):
             slots.put(
-                RunSlot(
-                    settings.job,
-                    settings.idempotency_table,
-                    dynamodb,
-                    max_kills=settings.max_kills,
-                )
+                RunSlot(settings.job, table, dynamodb, max_kills=settings.max_kills, group=group)
             )
         return Environment(
             function=self._function,

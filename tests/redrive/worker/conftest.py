@@ -26,6 +26,7 @@ from redrive.testing import (
 from redrive.worker import Job, Worker
 from redrive.worker.outcome import Contract
 from redrive.worker.settings import Settings
+from tests.redrive.worker.partiql import batch_execute_statement
 
 JOB = "work"
 
@@ -39,6 +40,18 @@ class Life:
 
     def __init__(self) -> None:
         self.ended = threading.Event()
+        self.calls_left: int | None = None
+        self.died_before: str | None = None
+
+    def spend_call(self, name: str) -> None:
+        """Raises Died instead of a call that the process does not live to make."""
+        if self.calls_left == 0 and not self.ended.is_set():
+            self.died_before = name
+            self.ended.set()
+        if self.ended.is_set():
+            raise Died
+        if self.calls_left is not None:
+            self.calls_left -= 1
 
     def end(self) -> None:
         self.ended.set()
@@ -55,12 +68,11 @@ class MortalClient:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._client, name)
-        return self._alive(attribute) if callable(attribute) else attribute
+        return self._mortal(name, attribute) if callable(attribute) else attribute
 
-    def _alive(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _mortal(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def checked(*arguments: Any, **request: Any) -> Any:
-            if self._life.ended.is_set():
-                raise Died
+            self._life.spend_call(name)
             return call(*arguments, **request)
 
         return checked
@@ -76,6 +88,7 @@ class Bench:
     sqs: InMemorySqs
     dynamodb: Any
     clock: ManualClock
+    group_commit: bool
     runs: list[Job] = field(default_factory=list)
 
     def worker(self, function: Callable[[Job], Any] = lambda job: None, **settings: Any) -> Worker:
@@ -91,6 +104,7 @@ class Bench:
             dynamodb=self.life.client(self.dynamodb),
             random=Random(1),
             clock=self.clock,
+            group_commit=self.group_commit,
         )
 
     def send(self, body: Any, **more: Any) -> str:
@@ -180,7 +194,13 @@ def moto_dynamodb():
     with pytest.MonkeyPatch.context() as environment, mock_aws():
         environment.setenv("AWS_ACCESS_KEY_ID", "test")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        yield boto3.client("dynamodb", region_name="eu-west-1")
+        client = boto3.client("dynamodb", region_name="eu-west-1")
+        environment.setattr(
+            client,
+            "batch_execute_statement",
+            lambda Statements: batch_execute_statement(client, Statements),  # noqa: N803
+        )
+        yield client
 
 
 @pytest.fixture
@@ -213,7 +233,12 @@ def _create_table(client: Any, name: str, *keys: str) -> None:
     )
 
 
-def _bench(dynamodb: Any, suffix: str) -> Bench:
+@pytest.fixture(params=[True, False], ids=["group_commit", "one_by_one"])
+def group_commit(request):
+    return request.param
+
+
+def _bench(dynamodb: Any, suffix: str, group_commit: bool) -> Bench:
     clock = ManualClock()
     dead = InMemoryQueue(f"work-dead{suffix}", clock=clock)
     queue = InMemoryQueue(
@@ -243,17 +268,18 @@ def _bench(dynamodb: Any, suffix: str) -> Bench:
             retention_seconds=4 * 24 * 3600,
         ),
     )
-    return Bench(settings, queue, dead, InMemorySqs(queue, dead), dynamodb, clock)
+    sqs = InMemorySqs(queue, dead)
+    return Bench(settings, queue, dead, sqs, dynamodb, clock, group_commit)
 
 
 @pytest.fixture
-def bench(dynamodb):
-    return _bench(dynamodb, "")
+def bench(dynamodb, group_commit):
+    return _bench(dynamodb, "", group_commit)
 
 
 @pytest.fixture
-def fifo_bench(dynamodb):
-    return _bench(dynamodb, ".fifo")
+def fifo_bench(dynamodb, group_commit):
+    return _bench(dynamodb, ".fifo", group_commit)
 
 
 @pytest.fixture
