@@ -7,13 +7,16 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo test check up down bench smoke format lock clean help
+.PHONY: demo test soak check up down bench smoke format lock clean help
 
 demo: .emulator/.installed ## the whole system on this machine, asserted, in under two minutes
 	$(BIN)/python -m local demo
 
 test: .emulator/.installed ## all tests, end to end ones included
 	$(BIN)/python -m pytest
+
+soak: .emulator/.installed ## the long proofs: kills, freezes, outages; at most 15 minutes
+	$(BIN)/python -m pytest tests/soak -s --timeout 600
 
 check: .venv/.installed ## lint, format, types, import contracts
 	$(BIN)/ruff check

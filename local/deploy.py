@@ -27,24 +27,23 @@ class DeployFailed(RuntimeError):
 
 
 @contextmanager
-def deployed_aws(state: Path, catalogue: str | None = None) -> Iterator[tuple[Aws, dict[str, str]]]:
+def deployed_aws(state: Path, **context: str) -> Iterator[tuple[Aws, dict[str, str]]]:
     """An embedded AWS with the stack on it, and the stack's outputs, for the length of the block.
 
-    `catalogue="tests"` deploys the jobs that only tests need.
+    `context` is the CDK's: `catalogue="tests"` deploys the jobs that only tests need.
     """
-    with synthesis(state, catalogue) as synthesised, embedded_aws(state) as aws:
+    with synthesis(state, **context) as synthesised, embedded_aws(state) as aws:
         bootstrap(aws)
         yield aws, deploy(aws, synthesised())
 
 
 @contextmanager
-def synthesis(state: Path, catalogue: str | None = None) -> Iterator[Callable[[], Path]]:
+def synthesis(state: Path, **context: str) -> Iterator[Callable[[], Path]]:
     """Starts `cdk synth`; the yielded function waits for the cloud assembly and says where it is.
 
     Needs no AWS, so it runs while that one starts.
     """
-    context = CONTEXT | ({"catalogue": catalogue} if catalogue else {})
-    options = [word for pair in context.items() for word in ("-c", "=".join(pair))]
+    options = [word for pair in (CONTEXT | context).items() for word in ("-c", "=".join(pair))]
     assembly = state / "cdk.out"
     with _cdk(["synth", "--quiet", "--output", str(assembly), *options], state, {}, ROOT) as wait:
 

@@ -16,7 +16,7 @@ from redrive import Publisher
 T = TypeVar("T")
 
 # Far beyond what anything here takes, so that a slow machine is slow and not red.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 
 
 def eventually(probe: Callable[[], T], *, what: str) -> T:
@@ -36,7 +36,11 @@ class Sink:
         self._url = url
 
     def sent(self, email_id: str) -> list[dict[str, str]]:
-        return [mail for mail in self._call("GET", "/sent") if mail["email_id"] == email_id]
+        return [mail for mail in self.all_sent() if mail["email_id"] == email_id]
+
+    def all_sent(self) -> list[dict[str, str]]:
+        mails: list[dict[str, str]] = self._call("GET", "/sent")
+        return mails
 
     def fail(self, **fault: Any) -> None:
         self._call("POST", "/faults", fault)
@@ -116,6 +120,12 @@ class Stack:
                 sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
                 return message
         return None
+
+    def dead_letter_count(self, job: str) -> int:
+        url = self.outputs[f"{_pascal(job)}DeadLetterQueueUrl"]
+        name = "ApproximateNumberOfMessages"
+        counted = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[name])
+        return int(counted["Attributes"][name])
 
     def await_empty(self, job: str) -> None:
         """Until the job's queue holds no message, in flight or not."""

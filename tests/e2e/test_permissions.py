@@ -56,7 +56,7 @@ def test_a_missing_permission_is_access_denied_in_the_log(stack, action, payload
 
 def test_a_table_that_is_denied_for_a_while_loses_no_job_and_runs_none_twice(stack):
     ids = [str(uuid4()) for _ in range(10)]
-    with without(stack, "dynamodb:PutItem"):
+    with without(stack, "dynamodb:PutItem", "dynamodb:PartiQLInsert"):
         stack.publisher.publish_many("probe", ({"id": id_} for id_ in ids))
         eventually(lambda: stack.log_lines("probe", ids[0]), what="the worker met the denial")
     for id_ in ids:

@@ -9,6 +9,8 @@ JOBS: tuple[JobSpec, ...] = (
     JobSpec(
         "probe", key="id", timeout=timedelta(seconds=20), p99=timedelta(seconds=5), max_attempts=3
     ),
+    # As long as Lambda allows; its runs die, freeze or take long when told to.
+    JobSpec("long", key="id", timeout=timedelta(minutes=15), p99=timedelta(seconds=5)),
     JobSpec(
         "ordered",
         key="id",
