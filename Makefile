@@ -31,7 +31,7 @@ down: .venv/.installed ## ends what `make up` started
 	$(BIN)/python -m local down
 
 bench: .emulator/.installed ## every figure of the README
-	$(BIN)/python -m bench
+	PYTHONPATH=functions $(BIN)/python -m bench
 
 smoke: .venv/.installed ## the end-to-end tests on a real account: make smoke STAGE=dev
 	@test -n "$(STAGE)" || { echo "name the deployed stage: make smoke STAGE=dev"; exit 2; }

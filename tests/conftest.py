@@ -12,6 +12,15 @@ from local.deploy import deployed_aws
 from tests.e2e.stack import Stack
 
 
+def pytest_configure():
+    """What the developer's shell says of AWS is not for tests: a profile, `. .local/env`."""
+    if "REDRIVE_SMOKE_STAGE" not in os.environ:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            del os.environ[name]
+        # Nor is a proxy, on this machine's own addresses.
+        os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+
+
 @pytest.fixture(scope="session")
 def stack_context():
     """The CDK's context, beside what the local stage has anyway."""

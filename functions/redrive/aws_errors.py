@@ -28,8 +28,9 @@ def names(error: BaseException) -> set[str]:
 def code(error: BaseException) -> str:
     """The one name to show: AWS's code (`ThrottlingException`), else the class's."""
     if isinstance(error, ClientError):
-        told = error.response.get("Error", {}).get("Code")
-        return (told or type(error).__name__).removeprefix(_PREFIX)
+        # Whoever makes a ClientError by hand may put a number or a blank there.
+        told = str(error.response.get("Error", {}).get("Code") or "")
+        return told.removeprefix(_PREFIX).strip() or type(error).__name__
     return type(error).__name__
 
 

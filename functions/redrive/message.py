@@ -7,6 +7,7 @@ Depends on nothing but the standard library and JMESPath (which boto3 brings alo
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -201,6 +202,9 @@ def _json_type(value: Any) -> str:
 # --- the key --------------------------------------------------------------------------------------
 
 
+_FORCED = re.compile(r"#force\d+$")
+
+
 @lru_cache
 def compile_key(expression: str) -> ParsedResult:
     """The JMESPath of a job's key, compiled. Raises jmespath.exceptions.ParseError."""
@@ -219,7 +223,8 @@ def render_key(payload: Payload, expression: str) -> str:
             if expression.isidentifier()
             else compile_key(expression).search(payload)
         )
-    except JMESPathError as error:  # a function of the expression met a type it does not take
+    except (JMESPathError, TypeError, ValueError, RecursionError) as error:
+        # A function or a comparison met a type that it does not take; jmespath checks but some.
         raise UnusablePayload(f"`{expression}` does not fit ({type(error).__name__})") from None
     if value is None or value == "":
         raise UnusablePayload(f"no value at `{expression}`, the job's key")
@@ -231,6 +236,10 @@ def render_key(payload: Payload, expression: str) -> str:
             "a key is a string, an integer, or true/false"
         )
     key = str(value)
+    if _FORCED.search(key):
+        raise UnusablePayload(
+            f"the value at `{expression}` ends like `#force1`, which tells a forced run from others"
+        )
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
@@ -312,7 +321,7 @@ class Envelope:
             return _within_limit(json.dumps(fields))
         fields["cause"] = asdict(self.cause) | {"message": ""}
         room = limits.ENVELOPE_BYTES - len(json.dumps(fields))
-        fields["cause"]["message"] = _cut(self.cause.message, room)
+        fields["cause"]["message"] = cut(self.cause.message, room)
         return _within_limit(json.dumps(fields))
 
 
@@ -342,7 +351,7 @@ def _within_limit(text: str) -> str:
     return text
 
 
-def _cut(text: str, room: int) -> str:
+def cut(text: str, room: int) -> str:
     """The longest beginning of `text` that takes at most `room` bytes, and 1 KB, as ASCII JSON."""
     room = min(room, limits.CAUSE_MESSAGE_BYTES)
     length = 0

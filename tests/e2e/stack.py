@@ -64,11 +64,13 @@ class Stack:
     publisher: Publisher
     sink: Sink | None = None
     log: Path | None = None
+    authority: str | None = None
 
     @classmethod
     def embedded(cls, aws: Aws, outputs: dict[str, str]) -> Self:
         publisher = Publisher("local", sqs=aws.client("sqs"), ssm=aws.client("ssm"))
-        return cls("local", outputs, aws.client, publisher, Sink(aws.mail_sink_url), aws.log)
+        sink, authority = Sink(aws.mail_sink_url), aws.env["AWS_CA_BUNDLE"]
+        return cls("local", outputs, aws.client, publisher, sink, aws.log, authority)
 
     @classmethod
     def on_aws(cls, stage: str) -> Self:
@@ -78,6 +80,19 @@ class Stack:
             for output in described["Stacks"][0]["Outputs"]
         }
         return cls(stage, outputs, boto3.client, Publisher(stage))
+
+    def client_as(self, access_key: dict[str, str], service: str) -> Any:
+        """A client of somebody else than whoever runs the tests."""
+        ours = self.client(service)
+        return boto3.client(
+            service,
+            region_name=ours.meta.region_name,
+            endpoint_url=ours.meta.endpoint_url,
+            verify=self.authority,
+            config=ours.meta.config,
+            aws_access_key_id=access_key["AccessKeyId"],
+            aws_secret_access_key=access_key["SecretAccessKey"],
+        )
 
     def log_lines(self, job: str, text: str) -> list[str]:
         """The lines with this text that the job's worker has logged."""

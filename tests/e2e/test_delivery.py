@@ -67,7 +67,9 @@ def test_a_job_wrapped_by_sns_runs(stack, run_id):
 
 
 def test_a_services_test_message_is_acknowledged(stack):
-    stack.send("probe", {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
+    message_id = stack.send("probe", {"Service": "Amazon S3", "Event": "s3:TestEvent"})
+    (line,) = eventually(lambda: stack.log_lines("probe", message_id), what="it is settled")
+    assert "ControlMessage" in line
     stack.await_empty("probe")
 
 

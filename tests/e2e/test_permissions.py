@@ -3,13 +3,15 @@
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from botocore.exceptions import ClientError
 
+from redrive import Publisher, PublishFailed
 from stacks.assets import BUILD
 from tests.e2e.stack import eventually
 
@@ -61,6 +63,33 @@ def test_a_table_that_is_denied_for_a_while_loses_no_job_and_runs_none_twice(sta
         eventually(lambda: stack.log_lines("probe", ids[0]), what="the worker met the denial")
     for id_ in ids:
         assert len(stack.await_effect(f"probe:{id_}")) == 1
+
+
+@pytest.fixture
+def service(stack):
+    """Makes the clients of a user who has the probe's publish policy and nothing else."""
+    iam, name, policy = stack.client("iam"), str(uuid4()), stack.outputs["ProbePublishPolicyArn"]
+    iam.create_user(UserName=name)
+    iam.attach_user_policy(UserName=name, PolicyArn=policy)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    yield lambda service: stack.client_as(key, service)
+    iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
+    iam.detach_user_policy(UserName=name, PolicyArn=policy)
+    iam.delete_user(UserName=name)
+
+
+def test_the_publish_policy_is_all_that_a_publisher_needs_and_no_more(stack, service):
+    publisher, run_id = Publisher(stack.stage, sqs=service("sqs"), ssm=service("ssm")), str(uuid4())
+
+    def published() -> str | None:
+        with suppress(ClientError, PublishFailed):  # AWS knows a new key only after some seconds
+            return publisher.publish("probe", {"id": run_id})
+
+    assert eventually(published, what="the policy lets it publish") == f"probe:{run_id}"
+    assert publisher.publish_many("probe", [{"id": run_id}]) == 1
+    stack.await_effect(f"probe:{run_id}")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        service("sqs").receive_message(QueueUrl=stack.queue_url("probe"))
 
 
 def test_a_function_without_its_layer_does_not_find_its_dependency(stack, tmp_path):

@@ -564,3 +564,14 @@ def test_a_publishers_metadata_cannot_stand_in_for_our_own(name):
     envelope = Envelope(id="a", metadata={name: 99})
     parsed = Envelope.parse(envelope.render())
     assert (parsed.id, parsed.replays, parsed.cause) == ("a", 0, None)
+
+
+@pytest.mark.parametrize("key", ["a#force1", "#force12"])
+def test_a_key_that_looks_like_a_forced_run_is_refused(key):
+    with pytest.raises(UnusablePayload, match="tells a forced run from others"):
+        render_key({"id": key}, "id")
+
+
+@pytest.mark.parametrize("key", ["a#force", "a#force1b", "force1"])
+def test_a_key_that_only_resembles_one_is_not(key):
+    assert render_key({"id": key}, "id") == key

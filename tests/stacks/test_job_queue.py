@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 
 from stacks.stage import Stage
@@ -271,6 +272,20 @@ def test_granting_publish_gives_what_the_policy_gives(tmp_path: Path) -> None:
 
     synthesis = Synthesis(tmp_path / "out", stage.stack_name)
     assert same(synthesis.statements("ApiDefaultPolicy"), [*PUBLISHER, KEY_FOR_SENDERS])
+
+
+def test_a_role_of_another_stack_may_publish_and_the_stacks_do_not_need_each_other(
+    tmp_path: Path,
+) -> None:
+    app, stack = jobs_stack(tmp_path, SHOWCASE[:1], Stage(customer_managed_key=True))
+    service = Stack(app, "Service")
+    role = iam.Role(service, "Api", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    stack.jobs["send_invoice"].grant_publish(role)
+    app.synth()
+
+    template = (tmp_path / "out" / "Service.template.json").read_text()
+    for action in ("sqs:SendMessage", "ssm:GetParameter", "kms:GenerateDataKey"):
+        assert action in template
 
 
 def admitted(statements: list[dict[str, Any]]) -> list[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from redrive.errors import UnusablePayload
 from redrive.message import (
+    Cause,
     Message,
     Payload,
     is_control_message,
@@ -14,7 +15,14 @@ from redrive.message import (
 )
 from redrive.worker.job import Job, LambdaContext
 from redrive.worker.jobs_table import History
-from redrive.worker.outcome import AlreadyDead, ControlMessage, Decision, Failed, Happening
+from redrive.worker.outcome import (
+    AlreadyDead,
+    ControlMessage,
+    Decision,
+    Dying,
+    Failed,
+    Happening,
+)
 from redrive.worker.settings import Settings
 
 
@@ -35,6 +43,7 @@ class Delivery:
     suspect: bool = False
     kills: int = 0
     forget_claim: Callable[[], None] | None = None
+    cause: Cause | None = None
 
     @property
     def job_id(self) -> str:
@@ -49,6 +58,8 @@ class Delivery:
         self.job = replace(self.job, attempt=history.attempts + 1)
         if history.dead:
             self.happening = AlreadyDead()
+        elif history.dying:
+            self.happening = Dying(history.dying)
         if history.unfinished_kills is not None:
             self.suspect, self.kills = True, history.unfinished_kills
 

@@ -3,15 +3,15 @@
 Nothing here decides a message's fate: that is `outcome.decide`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from random import Random
 from typing import TYPE_CHECKING
 
-from redrive.errors import Killed
-from redrive.message import Envelope, Message
+from redrive.message import Cause, Envelope, Message
 from redrive.worker.batch import Delivery, apart, lanes, open_message
 from redrive.worker.causes import cause_of
 from redrive.worker.dead_letters import DeadLetters
@@ -186,34 +186,41 @@ class BatchRun:
         delivery.decision = self._decide(delivery, delivery.happening)
 
     def _dead_letter(self, delivery: Delivery, decision: DeadLetter) -> None:
-        message, context = delivery.message, self._context
-        cause = cause_of(
-            decision.error, message=message, attempts=decision.attempts, context=context
-        )
+        message, table = delivery.message, self._environment.jobs_table
+        cause = self._cause(delivery, decision.error, decision.attempts)
         try:
             self._environment.dead_letters.send(message, delivery.job_id, cause)
         except Exception as error:
             # Without a confirmed copy the message must not go.
             self._telemetry.trouble("dead-letter queue refused", delivery, error)
             self._hand_back(delivery, "DeadLetterRefused")
+            with self._troubles("jobs table failed", delivery):
+                table.mark_dying(delivery.job_id, message.id, cause)
             return
-        delivery.decision = decision
+        delivery.decision, delivery.cause = decision, cause
         before = message.envelope or Envelope()
-        try:
-            self._environment.jobs_table.mark_dead(
+        with self._troubles("jobs table failed", delivery):
+            table.mark_dead(
                 delivery.job_id, message.id, cause, replays=before.replays, force=before.force
             )
-            if isinstance(decision.error, Killed) and delivery.forget_claim:
+        if delivery.forget_claim:
+            with self._troubles("idempotency table failed", delivery):
                 delivery.forget_claim()  # so that a replay starts with no kills
-        except Exception as error:
-            self._telemetry.trouble("tables failed after a dead letter", delivery, error)
+
+    def _cause(self, delivery: Delivery, error: BaseException | Cause, attempts: int) -> Cause:
+        if isinstance(error, Cause):
+            return error
+        return cause_of(error, message=delivery.message, attempts=attempts, context=self._context)
 
     def _count_attempt(self, delivery: Delivery, error: BaseException) -> None:
-        cause = cause_of(
-            error, message=delivery.message, attempts=delivery.attempt, context=self._context
-        )
-        try:
+        cause = self._cause(delivery, error, delivery.attempt)
+        # Where it fails, one attempt is not counted; the queue's maxReceiveCount is the backstop.
+        with self._troubles("jobs table failed", delivery):
             self._environment.jobs_table.count_attempt(delivery.job_id, delivery.message.id, cause)
-        except Exception as refused:
-            # One attempt is not counted; the queue's maxReceiveCount is the backstop.
-            self._telemetry.trouble("jobs table failed", delivery, refused)
+
+    @contextmanager
+    def _troubles(self, what: str, delivery: Delivery) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._telemetry.trouble(what, delivery, error)

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
 
-from redrive import aws_errors
+from redrive import aws_errors, limits
 from redrive.errors import Killed
-from redrive.message import Cause, Message, iso_time
+from redrive.message import Cause, Message, cut, iso_time
 from redrive.worker.job import LambdaContext
 
 _LIBRARY = Path(__file__).parents[1]
@@ -23,7 +23,7 @@ def cause_of(
     at = error if isinstance(error, Killed) else None
     return Cause(
         type=aws_errors.code(error),
-        message=_message(error),
+        message=cut(_message(error), limits.CAUSE_MESSAGE_BYTES),
         fingerprint=fingerprint(error),
         attempts=attempts,
         receives=message.receives,
@@ -63,7 +63,7 @@ def place(error: BaseException) -> str | None:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # an error whose text fails must still reach the dead-letter queue
+    except BaseException:  # an error whose text fails must still reach the dead-letter queue
         return ""
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from redrive import aws_errors
 from redrive.message import Message
 from redrive.worker.job import LambdaContext
-from redrive.worker.visibility import change_visibility
+from redrive.worker.visibility import Refused, change_visibility
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -139,16 +139,14 @@ class Heartbeat:
                 self._on_trouble("claim not renewed", aws_errors.code(error), 1)
 
     def _renew_messages(self, until: float) -> bool:
-        """False when SQS did not answer; those that it refused one by one are another's now."""
+        """False where SQS did not renew them all; those that it has given to others are let go."""
         with self._changed:
             held = list(self._held)
         seconds = max(math.ceil(until / 1000 - time.time()), 1)
         refused = self._change("lease not renewed", [(receipt, seconds) for receipt in held])
-        if refused is None:
-            return False
         with self._changed:
-            self._held -= refused
-        return True
+            self._held -= refused.lost.keys()
+        return not refused.missed
 
     def _set_backoffs(self) -> None:
         with self._changed:
@@ -156,15 +154,11 @@ class Heartbeat:
         # What is refused comes back by the lease's end, or the queue's own timeout.
         self._change("backoff not set", backoffs)
 
-    def _change(self, what: str, delays: Sequence[tuple[str, int]]) -> set[str] | None:
-        try:
-            refused = change_visibility(self._sqs, self._queue_url, delays)
-        except Exception as error:
-            self._on_trouble(what, aws_errors.code(error), len(delays))
-            return None
-        if refused:
-            self._on_trouble(what, next(iter(refused.values())), len(refused))
-        return set(refused)
+    def _change(self, what: str, delays: Sequence[tuple[str, int]]) -> Refused:
+        refused = change_visibility(self._sqs, self._queue_url, delays)
+        if refused.codes:
+            self._on_trouble(what, refused.codes[0], len(refused.codes))
+        return refused
 
     def _lease_end(self) -> float:
         # SQS's twelve hours from the receive are far: Lambda's deadline comes first.

@@ -9,7 +9,7 @@ event handler on the client for ever. The client is shared.
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -166,7 +166,7 @@ class RunSlot:
         current = self._current
         start = time.perf_counter()
         try:
-            result = current.function(current.job)
+            result = _finished(current.function(current.job))
         except BaseException as error:
             current.did = Failed(error)
             # As an Exception, so that Powertools removes its record even after a SystemExit.
@@ -192,6 +192,18 @@ class RunSlot:
                 return did, None
 
 
+def _finished(result: Any) -> Any:
+    """Refuses what has not run yet: acknowledged as done, its job would be lost."""
+    if isinstance(result, Coroutine | Generator):
+        result.close()
+    if isinstance(result, Awaitable | Generator | AsyncGenerator):
+        raise TypeError(
+            f"the job's function returned a {type(result).__name__}, which has not run; it must be "
+            "a plain function, which may call asyncio.run"
+        )
+    return result
+
+
 class JobRaised(Exception):
     """Tells Powertools that the job did not succeed."""
 
@@ -204,8 +216,9 @@ def storable(result: Any) -> dict[str, Any]:
     that cannot be kept must not make it run again.
     """
     try:
-        text = json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
+        # With sorted keys, as Powertools will: that fails for keys of several types.
+        text = json.dumps(result, allow_nan=False, sort_keys=True)
+    except Exception as error:  # also of the result itself: a dict may change under way
         return {"result": None, "omitted": f"not JSON: {type(error).__name__}"}
     if len(text) > limits.RESULT_BYTES:
         return {"result": None, "omitted": f"{len(text)} bytes, over {limits.RESULT_BYTES}"}

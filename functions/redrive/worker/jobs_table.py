@@ -28,7 +28,8 @@ Item: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What came before this delivery of a message.
+    """What came before this delivery of a message: `dying` of a cause, if only its dead letter
+    failed.
 
     `unfinished_kills` is None, unless the message's last run has not ended: then it is how many
     runs before that one were killed.
@@ -36,6 +37,7 @@ class History:
 
     attempts: int = 0
     dead: bool = False
+    dying: Cause | None = None
     unfinished_kills: int | None = None
 
 
@@ -86,6 +88,21 @@ class JobsTable:
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
                 raise
+
+    def mark_dying(self, job_id: str, message_id: str, cause: Cause) -> None:
+        """Writes that the message is to be dead-lettered, which was refused: not to be run
+        again.
+        """
+        self._client.put_item(
+            TableName=self._jobs,
+            Item={
+                **_row_key(job_id, message_id),
+                "dying": {"BOOL": True},
+                "attempts": {"N": str(cause.attempts)},
+                "cause": {"S": json.dumps(asdict(cause))},
+                "expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
+            },
+        )
 
     def mark_dead(
         self, job_id: str, message_id: str, cause: Cause, *, replays: int, force: int
@@ -158,5 +175,6 @@ def _history(row: Item, record: Item, message_id: str) -> History:
     return History(
         attempts=int(row.get("attempts", {}).get("N", 0)),
         dead=bool(row.get("dead", {}).get("BOOL")),
+        dying=Cause(**json.loads(row["cause"]["S"])) if "dying" in row else None,
         unfinished_kills=int(record.get("kills", {}).get("N", 0)) if unfinished else None,
     )

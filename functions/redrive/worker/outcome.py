@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from redrive.errors import ContinueLater, Expiring, Killed, PermanentError, RetryLater
+from redrive.message import Cause
 from redrive.retry import RetryPolicy, backoff_seconds
 
 # SQS counts its twelve hours from the receive: less Lambda's longest run (900 s) and batching
@@ -46,6 +47,13 @@ class AlreadyDead:
 
 
 @dataclass(frozen=True, slots=True)
+class Dying:
+    """The job has failed for good before; only its dead letter was refused."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
 class ControlMessage:
     """A service's own test message; there is no job in it."""
 
@@ -77,7 +85,15 @@ class LeaseLost:
 
 
 Happening: TypeAlias = (
-    Succeeded | Duplicate | AlreadyDead | ControlMessage | Failed | Busy | NotStarted | LeaseLost
+    Succeeded
+    | Duplicate
+    | AlreadyDead
+    | Dying
+    | ControlMessage
+    | Failed
+    | Busy
+    | NotStarted
+    | LeaseLost
 )
 
 
@@ -104,7 +120,7 @@ class DeadLetter:
     `attempts` are those that have failed.
     """
 
-    error: BaseException
+    error: BaseException | Cause
     attempts: int
 
 
@@ -154,6 +170,8 @@ def _decide(happening: Happening, facts: Facts, contract: Contract, random: Rand
             # The claim may be renewed for as long as Lambda lets a function run.
             doubled = max(seconds, 1) * 2 ** min(facts.receives - 1, 16)
             return Return(math.ceil(min(doubled, contract.timeout_seconds)))
+        case Dying(cause):
+            return DeadLetter(cause, cause.attempts)
         case LeaseLost():
             return Leave()
         case Succeeded() | Duplicate() | AlreadyDead() | ControlMessage():

@@ -1,11 +1,13 @@
 """A worker's log lines and metrics: what happened to which job, never what was in it."""
 
 import math
+import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import MetricUnit
@@ -24,6 +26,7 @@ from redrive.worker.outcome import (
     ControlMessage,
     DeadLetter,
     Duplicate,
+    Dying,
     Failed,
     LeaseLost,
     NotStarted,
@@ -33,16 +36,36 @@ from redrive.worker.outcome import (
 
 NAMESPACE: Final = "Redrive"
 
+# What CloudWatch takes for a dimension's value; of others it drops the dimension, not the point.
+# https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_Dimension.html
+_NOT_IN_A_DIMENSION: Final = re.compile("[^ -~]")
+_DIMENSION_CHARACTERS: Final = 1024
+
 _COUNTERS: Final[Mapping[type, str]] = {
     Succeeded: "Succeeded",
     Duplicate: "Duplicate",
     AlreadyDead: "Duplicate",
+    Dying: "Failed",
     ControlMessage: "ControlMessage",
     Failed: "Failed",
     Busy: "HandedBack",
     NotStarted: "HandedBack",
     LeaseLost: "LeaseLost",
 }
+
+
+Line = TypeVar("Line", bound=Callable[..., None])
+
+
+def _quiet(line: Line) -> Line:
+    """What cannot be told must not fail the batch that it is about."""
+
+    @wraps(line)
+    def tell(*arguments: Any, **keys: Any) -> None:
+        with suppress(Exception):
+            line(*arguments, **keys)
+
+    return cast("Line", tell)
 
 
 class Telemetry:
@@ -63,6 +86,7 @@ class Telemetry:
         finally:
             self._measure(one for one in deliveries if one.decision is not None)
 
+    @_quiet
     def settled(self, delivery: Delivery) -> None:
         """One line for what became of a message."""
         happening, decision = delivery.happening, delivery.decision
@@ -78,15 +102,18 @@ class Telemetry:
         else:
             self._logger.info("job settled", **keys)
 
+    @_quiet
     def trouble(self, what: str, delivery: Delivery, error: BaseException) -> None:
         """One line for a failure beside the job's own."""
         self._logger.error(what, **_identity(delivery), **_error_keys(error.__cause__ or error))
 
+    @_quiet
     def visibility_trouble(self, what: str, code: str, count: int) -> None:
         """SQS or the table refused to hold so many messages for as long as was asked."""
         self._logger.error(what, error=code, messages=count)
         self._emit({"VisibilityRefused": count})
 
+    @_quiet
     def run_killed(self, delivery: Delivery, dead_run: DeadRun) -> None:
         """A run before this one ended without a word; found out by its claim, which had lapsed."""
         self._logger.error(
@@ -98,6 +125,7 @@ class Telemetry:
         )
         self._emit({"RunKilled": 1})
 
+    @_quiet
     def _measure(self, deliveries: Iterable[Delivery]) -> None:
         counts: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
@@ -105,8 +133,8 @@ class Telemetry:
         now = time.time() * 1000
         for delivery in deliveries:
             counts[_COUNTERS[type(delivery.happening)]] += 1
-            if isinstance(delivery.decision, DeadLetter):
-                reasons[aws_errors.code(delivery.decision.error)] += 1
+            if delivery.cause:
+                reasons[_dimension(delivery.cause.type)] += 1
             if delivery.milliseconds is not None:
                 times["Duration"].append(delivery.milliseconds)
                 if delivery.message.receives == 1:
@@ -138,6 +166,10 @@ class Telemetry:
                 metrics.add_metric(name, MetricUnit.Milliseconds, max(value, 0))
         if metrics.metric_set:
             metrics.flush_metrics()
+
+
+def _dimension(value: str) -> str:
+    return _NOT_IN_A_DIMENSION.sub("?", value)[:_DIMENSION_CHARACTERS]
 
 
 def _identity(delivery: Delivery) -> dict[str, Any]:

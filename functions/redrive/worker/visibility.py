@@ -1,49 +1,67 @@
 """Sets the visibility timeouts of many messages in as few calls as SQS allows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from redrive import limits
+from redrive import aws_errors, limits
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-_TRIES = 2  # SQS refuses single entries for a moment's trouble; later than that, the queue's own
-# visibility timeout brings the message back
+# SQS refuses single entries for a moment's trouble.
+_TRIES: Final = 2
+
+
+@dataclass(slots=True)
+class Refused:
+    """The messages whose timeout was not set: the code of each, by receipt handle.
+
+    `lost` are no longer ours (the receipt has expired, the message is gone); `missed` still are.
+    """
+
+    lost: dict[str, str] = field(default_factory=dict)
+    missed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def codes(self) -> list[str]:
+        return [*self.lost.values(), *self.missed.values()]
 
 
 def change_visibility(
     sqs: "SQSClient", queue_url: str, delays: Sequence[tuple[str, int]]
-) -> dict[str, str]:
-    """Sets the visibility timeout of each (receipt handle, seconds).
-
-    Returns, by receipt handle, the codes of those that SQS still refused. Raises what boto3 raises.
-    """
-    refused: dict[str, str] = {}
+) -> Refused:
+    """Sets the visibility timeout of each (receipt handle, seconds). Raises nothing."""
+    refused = Refused()
     for start in range(0, len(delays), limits.BATCH_ENTRIES):
-        refused |= _change_chunk(sqs, queue_url, delays[start : start + limits.BATCH_ENTRIES])
+        _change_chunk(sqs, queue_url, delays[start : start + limits.BATCH_ENTRIES], refused)
     return refused
 
 
 def _change_chunk(
-    sqs: "SQSClient", queue_url: str, delays: Sequence[tuple[str, int]]
-) -> dict[str, str]:
-    refused: dict[str, str] = {}
-    left = dict(enumerate(delays))
+    sqs: "SQSClient", queue_url: str, delays: Sequence[tuple[str, int]], refused: Refused
+) -> None:
+    missed: dict[str, str] = {}
+    left = dict(delays)
     for _ in range(_TRIES):
-        response = sqs.change_message_visibility_batch(
-            QueueUrl=queue_url,
-            Entries=[
-                {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
-                for place, (handle, seconds) in left.items()
-            ],
-        )
-        failed = response.get("Failed", [])
-        for place in left:
-            refused.pop(delays[place][0], None)
-        refused |= {delays[int(entry["Id"])][0]: entry["Code"] for entry in failed}
-        # A sender's fault (the receipt has expired, the message is gone) stays one.
-        left = {int(e["Id"]): left[int(e["Id"])] for e in failed if not e["SenderFault"]}
+        handles = list(left)
+        try:
+            response = sqs.change_message_visibility_batch(
+                QueueUrl=queue_url,
+                Entries=[
+                    {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": left[handle]}
+                    for place, handle in enumerate(handles)
+                ],
+            )
+        except Exception as error:
+            # Botocore has repeated it; the next chunk may fare better.
+            missed = dict.fromkeys(handles, aws_errors.code(error))
+            break
+        missed = {}
+        for failed in response.get("Failed", []):
+            kind = refused.lost if failed["SenderFault"] else missed
+            kind[handles[int(failed["Id"])]] = failed["Code"]
+        left = {handle: left[handle] for handle in missed}
         if not left:
             break
-    return refused
+    refused.missed |= missed

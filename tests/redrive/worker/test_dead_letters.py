@@ -91,6 +91,16 @@ def test_the_row_in_the_jobs_table_says_the_same(bench):
     assert int(row["expiration"]["N"]) > 0
 
 
+def test_a_cause_that_is_too_long_for_the_table_is_cut_there_too(bench):
+    def run(job):
+        raise PermanentError("x" * 500_000)
+
+    bench.send({"id": "a"}, MessageAttributes={f"a{n}": text(str(n)) for n in range(10)})
+    bench.deliver(bench.worker(run))
+    (row,) = bench.rows("jobs")
+    assert json.loads(row["cause"]["S"])["message"] == "x" * 1024
+
+
 def test_a_message_that_is_no_job_has_its_row_under_its_message_id(bench):
     message_id = bench.send("hello")
     bench.deliver(bench.worker())

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from botocore.exceptions import ClientError
 
 from redrive import PermanentError
 from redrive.worker.telemetry import Telemetry
@@ -87,6 +88,31 @@ def test_more_values_than_one_line_takes_are_all_emitted(bench, lines):
 def test_a_value_that_is_no_number_is_left_out_and_the_line_stays_valid(lines, value):
     Telemetry(stage="test", job="work")._emit({}, {"Duration": [value, 1.0]})
     assert metrics(lines(), "Duration") == [({"stage": "test", "job": "work"}, [1.0])]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("ThrottlingException", "ThrottlingException"),
+        (None, "ClientError"),
+        ("", "ClientError"),
+        (" ", "ClientError"),
+        (404, "404"),
+        ("a\nb", "a?b"),
+        ("Störung", "St?rung"),
+        ("x" * 2000, "x" * 1024),
+    ],
+)
+def test_a_reason_is_what_cloudwatch_takes_for_a_dimension(bench, lines, code, reason):
+    def run(job):
+        raise ClientError({"Error": {"Code": code}}, "Send")
+
+    bench.send({"id": "a"})
+    bench.deliver_until_settled(bench.worker(run))
+    assert len(bench.dead) == 1
+    job = {"stage": "test", "job": "work"}
+    dead = metrics(lines(), "DeadLettered")
+    assert dead == [(job, [0.0]), (job, [1.0]), (job | {"reason": reason}, [1.0])]
 
 
 def test_metrics_are_flushed_also_when_the_batch_fails(bench, lines, monkeypatch):

@@ -54,7 +54,17 @@ def test_whatever_a_job_returns_the_worker_answers_with_the_batch_response_alone
     assert bench.ids_run() == ["a"]
 
 
-@pytest.mark.parametrize("result", [{1, 2}, b"x", object(), float("nan"), "x" * 40_000])
+class ChangedUnderWay(dict):
+    """What a thread of the job still fills."""
+
+    def items(self):
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{1, 2}, b"x", object(), float("nan"), "x" * 40_000, ChangedUnderWay(a=1), {1: "a", "b": 2}],
+)
 def test_a_result_that_cannot_be_stored_never_makes_the_job_run_again(bench, result):
     worker = bench.worker(lambda job: result)
     for _ in range(2):
@@ -76,6 +86,16 @@ def test_a_finished_job_whose_delete_failed_is_acknowledged_and_not_run_again(be
     bench.deliver(worker)
     assert bench.ids_run() == ["a"]
     assert len(bench.queue) == len(bench.dead) == 0
+
+
+def test_a_job_whose_record_was_deleted_runs_again_also_in_a_warm_environment(bench, dynamodb):
+    worker = bench.worker(batch_concurrency=1)
+    for _ in range(2):
+        bench.send({"id": "a"})
+        bench.deliver(worker)
+        (record,) = bench.rows("idempotency")
+        dynamodb.delete_item(TableName="idempotency", Key={"id": record["id"]})
+    assert bench.ids_run() == ["a", "a"]
 
 
 def test_two_messages_of_one_job_in_one_batch_run_it_once(bench):
@@ -179,6 +199,7 @@ def test_whatever_else_is_raised_is_retried_until_the_attempts_are_used_up(bench
     bench.send({"id": "a"})
     bench.deliver_until_settled(bench.worker(run))
     assert [job.attempt for job in bench.runs] == [1, 2, 3]
+    assert {job.token for job in bench.runs} == {"work:a"}
     assert bench.causes()['{"id": "a"}']["attempts"] == 3
 
 
@@ -214,6 +235,59 @@ def test_a_job_that_continues_later_is_visible_at_once(bench):
     worker = bench.worker(run)
     assert [len(bench.deliver(worker).received) for _ in range(4)] == [1, 1, 1, 0]
     assert len(bench.queue) == len(bench.dead) == 0
+
+
+async def not_awaited(job):
+    raise AssertionError("nobody awaits it")
+
+
+def not_iterated(job):
+    yield
+
+
+@pytest.mark.parametrize("function", [not_awaited, not_iterated])
+def test_a_function_that_has_not_run_when_it_returns_is_a_failure_and_no_success(bench, function):
+    bench.send({"id": "a"})
+    worker = bench.worker(function)
+    assert bench.deliver(worker).deleted == ()
+    bench.deliver_until_settled(worker)
+    cause = bench.causes()['{"id": "a"}']
+    assert cause["type"] == "TypeError"
+    assert "must be a plain function" in cause["message"]
+
+
+def test_a_key_expression_that_does_not_fit_one_payload_is_that_ones_failure_alone(bench):
+    bodies = ['{"a": [{"x": 5, "id": "good"}]}', '{"a": [{"x": "5", "id": "bad"}]}']
+    for body in bodies:
+        bench.send(body)
+    bench.deliver(bench.worker(key="a[?x>`1`] | sort_by(@, &x) | [0].id"))
+    assert bench.ids_run() == ["good"]
+    assert list(bench.causes()) == [bodies[1]]
+
+
+def test_a_line_that_cannot_be_written_fails_no_batch(bench, monkeypatch):
+    def broken(error):
+        raise ValueError
+
+    monkeypatch.setattr("redrive.worker.telemetry.fingerprint", broken)
+    for id_ in ("bad", "good"):
+        bench.send({"id": id_})
+    delivery = bench.deliver(bench.worker(fail_for("bad")))
+    assert delivery.error is None
+    assert len(delivery.deleted) == 1
+
+
+def test_a_job_that_failed_for_good_is_not_run_again_while_its_dead_letter_is_refused(bench):
+    bench.send({"id": "a"})
+    bench.sqs.fail_next("send_message", "AccessDenied", times=5)
+    worker = bench.worker(fail_for("a", by=PermanentError))
+    for _ in range(5):
+        assert bench.deliver(worker).deleted == ()
+        bench.pass_time(timedelta(hours=1))
+    bench.deliver_until_settled(worker)
+    assert bench.ids_run() == ["a"]
+    cause = bench.causes()['{"id": "a"}']
+    assert (cause["type"], cause["attempts"], cause["receives"]) == ("PermanentError", 1, 1)
 
 
 def test_a_failed_run_leaves_no_record_so_the_retry_runs_and_its_result_counts(bench):
@@ -546,7 +620,7 @@ def test_a_claim_ends_with_its_own_invocation_also_in_a_warm_environment(bench):
         (record,) = [r for r in bench.rows("idempotency") if r["status"]["S"] == "INPROGRESS"]
         expiries.append(int(record["in_progress_expiration"]["N"]))
 
-    worker = bench.worker(run)
+    worker = bench.worker(run, batch_concurrency=1)  # both runs in one slot
     for seconds, id_ in ((30, "a"), (5, "b")):
         bench.send({"id": id_})
         context = lambda_context(remaining=timedelta(seconds=seconds))

@@ -7,17 +7,9 @@ alone.
 import os
 import signal
 import time
-from functools import cache
-
-import boto3
 
 from redrive import clients
 from redrive.worker import Job, Worker
-
-
-@cache
-def dynamodb():
-    return boto3.client("dynamodb", config=clients.config(threads=10))
 
 
 def run(job: Job) -> dict:
@@ -34,7 +26,7 @@ def run(job: Job) -> dict:
 
 def note(job: Job, what: str) -> int:
     """Leaves a row of when and where it happened; returns how often it has."""
-    answer = dynamodb().update_item(
+    answer = clients.shared("dynamodb").update_item(
         TableName=os.environ["REDRIVE_JOBS_TABLE"],
         Key={"id": {"S": job.id}, "record": {"S": what}},
         UpdateExpression="ADD times :one SET moments = list_append(if_not_exists(moments, :none), "

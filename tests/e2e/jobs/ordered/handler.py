@@ -2,17 +2,9 @@
 
 import os
 import time
-from functools import cache
-
-import boto3
 
 from redrive import clients
 from redrive.worker import Job, Worker
-
-
-@cache
-def dynamodb():
-    return boto3.client("dynamodb", config=clients.config(threads=10))
 
 
 def run(job: Job) -> dict:
@@ -23,7 +15,7 @@ def run(job: Job) -> dict:
         "record": {"S": f"effect#{time.time_ns()}"},
         "job": {"S": job.key},
     }
-    dynamodb().put_item(TableName=os.environ["REDRIVE_JOBS_TABLE"], Item=effect)
+    clients.shared("dynamodb").put_item(TableName=os.environ["REDRIVE_JOBS_TABLE"], Item=effect)
     return {"group": job.payload["group"]}
 
 

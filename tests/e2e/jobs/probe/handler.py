@@ -5,17 +5,9 @@ effect.
 import os
 import sys
 import time
-from functools import cache
-
-import boto3
 
 from redrive import PermanentError, RetryLater, clients
 from redrive.worker import Job, Worker
-
-
-@cache
-def dynamodb():
-    return boto3.client("dynamodb", config=clients.config(threads=10))
 
 
 def run(job: Job) -> dict:
@@ -27,7 +19,7 @@ def run(job: Job) -> dict:
         "record": {"S": f"effect#{time.time_ns()}"},
         "attempt": {"N": str(job.attempt)},
     }
-    dynamodb().put_item(TableName=os.environ["REDRIVE_JOBS_TABLE"], Item=effect)
+    clients.shared("dynamodb").put_item(TableName=os.environ["REDRIVE_JOBS_TABLE"], Item=effect)
     return {"attempt": job.attempt}
 
 
