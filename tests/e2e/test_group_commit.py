@@ -13,17 +13,17 @@ from redrive.worker.group_commit import GroupCommit
 def group(stack, monkeypatch):
     monkeypatch.setattr("redrive.worker.group_commit._WAIT_SECONDS", 10)
     table = stack.outputs["IdempotencyTableName"]
-    return GroupCommit(stack.client("dynamodb"), table)
+    return GroupCommit(stack.client("dynamodb"), table, 100)
 
 
 def together(group, writes):
     """All writes at the same time, each on a thread."""
     barrier = threading.Barrier(len(writes))
+    group.expect(len(writes))
 
     def make(write):
-        with group.present():
-            barrier.wait(10)
-            return write()
+        barrier.wait(10)
+        return write()
 
     with ThreadPoolExecutor(len(writes)) as pool:
         return list(pool.map(make, writes))

@@ -15,6 +15,7 @@ from redrive.message import Cause, Envelope, Message
 from redrive.worker.batch import Delivery, apart, lanes, open_message
 from redrive.worker.causes import cause_of
 from redrive.worker.dead_letters import DeadLetters
+from redrive.worker.group_commit import GroupCommit
 from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.idempotency import JobFunction, RunSlot, record_id
 from redrive.worker.job import LambdaContext
@@ -49,6 +50,7 @@ class Environment:
     jobs_table: JobsTable
     dead_letters: DeadLetters
     telemetry: Telemetry
+    group: GroupCommit | None
     pool: ThreadPoolExecutor
     slots: "SimpleQueue[RunSlot]"
     random: Random
@@ -63,6 +65,7 @@ class BatchRun:
     ) -> None:
         self._environment, self._context = environment, context
         self._settings, self._telemetry = environment.settings, environment.telemetry
+        self._group = environment.group
         self._deliveries = [open_message(one, environment.settings, context) for one in messages]
         self._heartbeat = Heartbeat(
             environment.sqs,
@@ -78,7 +81,9 @@ class BatchRun:
         with self._telemetry.batch(self._context, self._deliveries), self._heartbeat:
             self._recall([one for one in self._deliveries if one.message.receives > 1])
             together, alone = apart(lanes(self._deliveries, fifo=self._settings.fifo))
-            list(self._environment.pool.map(self._run_lane, together))
+            if self._group:
+                self._group.expect(len(together))
+            list(self._environment.pool.map(self._run_beside_others, together))
             for lane in alone:
                 self._run_lane(lane)
         return [
@@ -109,6 +114,13 @@ class BatchRun:
                 delivery.happening = NotStarted("HistoryUnknown")
 
     # --- one lane: of several, each is on a thread of its own -------------------------------------
+
+    def _run_beside_others(self, lane: Sequence[Delivery]) -> None:
+        try:
+            self._run_lane(lane)
+        finally:
+            if self._group:
+                self._group.ended()
 
     def _run_lane(self, lane: Sequence[Delivery]) -> None:
         for place, delivery in enumerate(lane):

@@ -11,8 +11,7 @@ alone, by the layer's own call.
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -22,30 +21,29 @@ Item: TypeAlias = dict[str, Any]
 
 # https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchExecuteStatement.html
 _STATEMENTS: Final = 25
-# The first one waits no longer for the others: less than a round trip.
+# The first one waits no longer for the next: less than a round trip.
 _WAIT_SECONDS: Final = 0.003
 
 
 class GroupCommit:
-    """Shared by the threads of a batch; outlives batches."""
+    """Shared by the threads of a batch; outlives batches. `threads` is how many there are."""
 
-    def __init__(self, client: "DynamoDBClient", table_name: str) -> None:
-        self._client, self._table = client, table_name
+    def __init__(self, client: "DynamoDBClient", table_name: str, threads: int) -> None:
+        self._client, self._table, self._threads = client, table_name, threads
         self._changed = threading.Condition()
-        self._present = 0
+        self._lanes = 0
         self._forming: _Group | None = None
 
-    @contextmanager
-    def present(self) -> Iterator[None]:
-        """Around a run: nobody waits for a thread that has no write to bring."""
+    def expect(self, lanes: int) -> None:
+        """So many runs come, one after the other on each thread: `ended` says when one is over."""
         with self._changed:
-            self._present += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._present -= 1
-                self._changed.notify_all()
+            self._lanes = lanes
+
+    def ended(self) -> None:
+        """One run less to wait for."""
+        with self._changed:
+            self._lanes -= 1
+            self._changed.notify_all()
 
     def insert(self, item: Item) -> bool:
         """Puts a new item. False: it was not put, or not for certain; make the call alone."""
@@ -71,15 +69,23 @@ class GroupCommit:
                 self._forming = None
             self._changed.notify_all()
             if leads:
-                self._changed.wait_for(lambda: self._is_complete(group), timeout=_WAIT_SECONDS)
+                self._gather(group)
                 if self._forming is group:
                     self._forming = None
         if leads:
             group.send(self._client)
         return group.took(place)
 
+    def _gather(self, group: "_Group") -> None:
+        """Waits for the others, as long as one comes soon after another."""
+        size, until = group.size, time.monotonic() + _WAIT_SECONDS
+        while not self._is_complete(group) and (left := until - time.monotonic()) > 0:
+            self._changed.wait(left)
+            if group.size > size:
+                size, until = group.size, time.monotonic() + _WAIT_SECONDS
+
     def _is_complete(self, group: "_Group") -> bool:
-        return group.is_full or group.size >= self._present
+        return group.is_full or group.size >= min(self._lanes, self._threads)
 
 
 class _Group:

@@ -59,14 +59,16 @@ class Heartbeat:
         self._backoffs: list[tuple[str, int]] = []
         self._runs: set[Renewable] = set()
         self._ended = False
+        self._leaving = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self.until = self._lease_end()
 
     def __enter__(self) -> Self:
         if self._lease_seconds is not None:
-            self._renew_messages(self.until)  # before the first job starts
             self._thread.start()
+            # The first call leaves before the first job starts; the answer need not be waited for.
+            self._leaving.wait()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -105,6 +107,8 @@ class Heartbeat:
     # --- the thread -------------------------------------------------------------------------------
 
     def _beat(self) -> None:
+        self._leaving.set()
+        self._renew_messages(self.until)
         interval = (self._lease_seconds or 0) / _BEATS_A_LEASE
         next_beat = time.monotonic() + interval
         while not self._wait(lambda: bool(self._backoffs), next_beat - time.monotonic()):

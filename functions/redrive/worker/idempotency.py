@@ -10,7 +10,6 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,7 +101,7 @@ class RunSlot:
         max_kills: int,
         group: GroupCommit | None = None,
     ) -> None:
-        self._name, self._group = job, group
+        self._name = job
         self._layer = LeasedLayer(table_name=table, client=client, max_kills=max_kills, group=group)
         self._config = IdempotencyConfig(
             raise_on_no_idempotency_key=True,
@@ -133,8 +132,7 @@ class RunSlot:
         store_error: BaseException | None = None
         otherwise: Happening = Duplicate()
         try:
-            with self._group.present() if self._group else nullcontext():
-                self._guarded(key=job.run_key)
+            self._guarded(key=job.run_key)
         except JobRaised:
             pass
         except IdempotencyAlreadyInProgressError:

@@ -28,9 +28,9 @@ Item: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What came before this delivery of a message: `dying` of a cause, if only its dead letter
-    failed.
+    """What came before this delivery of a message.
 
+    `dying` is its cause where the job has failed for good, and only its dead letter was refused.
     `unfinished_kills` is None, unless the message's last run has not ended: then it is how many
     runs before that one were killed.
     """

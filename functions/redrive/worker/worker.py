@@ -72,7 +72,7 @@ class Worker:
         sqs = self._sqs or boto3.client("sqs", config=config)
         dynamodb = self._dynamodb or boto3.client("dynamodb", config=config)
         table = settings.idempotency_table
-        group = GroupCommit(dynamodb, table) if self._group_commit else None
+        group = GroupCommit(dynamodb, table, threads) if self._group_commit else None
         slots: SimpleQueue[RunSlot] = SimpleQueue()
         for _ in range(threads):
             slots.put(
@@ -85,6 +85,7 @@ class Worker:
             jobs_table=JobsTable(settings.jobs_table, settings.idempotency_table, dynamodb),
             dead_letters=DeadLetters(settings, sqs),
             telemetry=Telemetry(stage=settings.stage, job=settings.job),
+            group=group,
             pool=ThreadPoolExecutor(threads, thread_name_prefix="job"),
             slots=slots,
             random=self._random,

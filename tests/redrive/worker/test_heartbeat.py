@@ -80,6 +80,7 @@ def heartbeat(held, lease=LEASE, remaining=timedelta(minutes=1), troubles=None):
 def test_the_lease_begins_before_the_first_job_in_one_call_for_all(held):
     sqs, _, messages = held
     with heartbeat(held, lease=60):
+        sqs.await_calls(1)
         assert sqs.timeouts() == [{message.receipt_handle: 60 for message in messages}]
 
 
@@ -98,7 +99,8 @@ def test_all_messages_are_renewed_while_the_batch_runs_and_none_after_it(held):
 def test_a_lease_never_reaches_past_the_deadline(held):
     sqs, _, _ = held
     with heartbeat(held, lease=60, remaining=timedelta(seconds=7)):
-        (call,) = sqs.timeouts()
+        sqs.await_calls(1)
+    (call,) = sqs.timeouts()
     assert set(call.values()) == {7}
 
 
@@ -113,6 +115,7 @@ def test_a_failed_messages_backoff_is_set_while_the_others_run_and_is_not_overwr
     sqs, _, messages = held
     failed, *others = messages
     with heartbeat(held) as beating:
+        sqs.await_calls(1)
         beating.release([failed], 99)
         sqs.await_calls(5)
     timeouts = sqs.timeouts()
@@ -125,6 +128,7 @@ def test_a_failed_messages_backoff_is_set_while_the_others_run_and_is_not_overwr
 def test_failures_that_come_together_are_one_call(held):
     sqs, _, messages = held
     with heartbeat(held, lease=60) as beating:
+        sqs.await_calls(1)
         for seconds, message in enumerate(messages):
             beating.release([message], seconds)
         sqs.await_calls(2)
@@ -142,6 +146,7 @@ def test_without_a_lease_backoffs_are_set_at_the_end(held):
 def test_a_message_that_is_another_runs_now_is_not_touched(held):
     sqs, _, messages = held
     with heartbeat(held) as beating:
+        sqs.await_calls(1)
         beating.drop(messages[0])
         sqs.await_calls(3)
     assert all(messages[0].receipt_handle not in call for call in sqs.timeouts()[1:])
@@ -151,6 +156,7 @@ def test_a_lost_receipt_leaves_the_others_renewed(held):
     sqs, queue, messages = held
     troubles = []
     with heartbeat(held, troubles=troubles):
+        sqs.await_calls(1)
         queue.delete(messages[0].receipt_handle)
         sqs.await_calls(4)
     assert messages[0].receipt_handle not in sqs.timeouts()[-1]
@@ -162,6 +168,7 @@ def test_a_call_that_fails_is_made_again_with_all_of_them_at_the_next_beat(held)
     sqs, _, _ = held
     troubles = []
     with heartbeat(held, troubles=troubles) as beating:
+        sqs.await_calls(1)
         sqs.fail_next("change_message_visibility_batch", aws_error("AccessDenied", status=403))
         claim = Claim()
         beating.watch(claim)
