@@ -5,6 +5,7 @@ with `-c catalogue=tests`.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,17 @@ def pytest_configure():
             del os.environ[name]
         # Nor is a proxy, on this machine's own addresses.
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that share what is slow to make (a deployed stack, templates) stay on one process."""
+    here = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(here).parts[0]
+        if folder in ("e2e", "local", "soak", "stacks"):
+            item.add_marker(pytest.mark.xdist_group(folder))
+        if folder == "e2e":
+            item.add_marker("e2e")
 
 
 @pytest.fixture(scope="session")
