@@ -6,7 +6,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from bench import batch, cold_start
+from bench import batch, cold_start, gil
 from bench.endpoint import lean_endpoint, pin_to_core
 
 
@@ -23,6 +23,7 @@ def main() -> None:
     with lean_endpoint() as endpoint:
         console.print(_batches([batch.measure(endpoint, size) for size in (10, 100)]))
     console.print(_cold_start(cold_start.measure("send_email.handler")))
+    console.print(_gil([gil.measure(fraction) for fraction in gil.FRACTIONS]))
 
 
 def _batches(results: list[batch.BatchResult]) -> Table:
@@ -61,6 +62,16 @@ def _cold_start(result: cold_start.ColdStart) -> Table:
     table.add_column("", justify="right")
     table.add_row("import beyond boto3 and two clients, ms", f"{result.import_milliseconds:.0f}")
     table.add_row("peak memory after import, MiB", f"{result.peak_mebibytes:.0f}")
+    return table
+
+
+def _gil(results: list[gil.Held]) -> Table:
+    table = Table(title="C calls that hold the GIL, one after another, for a part of a lease")
+    for column in ("one call, leases", "longest without a renewal, leases", "lease"):
+        table.add_column(column, justify="right")
+    for result in results:
+        kept = "lost" if result.lost else "kept"
+        table.add_row(f"{result.fraction:.2f}", f"{result.longest_leases:.2f}", kept)
     return table
 
 

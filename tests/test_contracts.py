@@ -1,5 +1,6 @@
 """What must stay equal across the parts that do not import each other."""
 
+import json
 import re
 import subprocess
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from redrive.message import render_key
 from redrive.worker.settings import Settings
 from stacks.catalogue import catalogue
 from tests.stacks.synthesis import synthesize_app
@@ -88,3 +90,9 @@ def test_the_worker_reads_exactly_the_settings_that_the_stack_gives_it(tmp_path)
     variables = Asked(worker["Environment"]["Variables"])
     Settings.from_environment(variables)
     assert variables.names == {name for name in variables if name.startswith("REDRIVE_")}
+
+
+@pytest.mark.parametrize("job", catalogue("tests").jobs, ids=lambda job: job.spec.name)
+def test_every_job_has_an_example_that_has_its_key(job):
+    payload = json.loads((job.folder / "example.json").read_text())
+    assert render_key(payload, job.spec.key)

@@ -10,9 +10,14 @@ from redrive.message import Payload
 class LambdaContext(Protocol):
     """The part of Lambda's context that a worker uses."""
 
-    function_name: str
-    aws_request_id: str
-    log_stream_name: str
+    @property
+    def function_name(self) -> str: ...
+
+    @property
+    def aws_request_id(self) -> str: ...
+
+    @property
+    def log_stream_name(self) -> str: ...
 
     def get_remaining_time_in_millis(self) -> int: ...
 
