@@ -38,8 +38,8 @@ smoke: .venv/.installed ## the end-to-end tests on a real account: make smoke ST
 	REDRIVE_SMOKE_STAGE=$(STAGE) $(BIN)/python -m pytest tests/e2e
 
 format: .venv/.installed ## applies what `make check` asks for
-	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate

@@ -24,7 +24,9 @@ def build(app: App) -> JobsStack:
     return JobsStack(
         app,
         stage=stage,
-        catalogue=catalogue(context.get("catalogue", "production")),
+        catalogue=catalogue(
+            context.get("catalogue", "production"), retains_data=stage.retains_data
+        ),
         # The embedded AWS lacks the roles that `cdk bootstrap` makes for publishing assets.
         synthesizer=CliCredentialsStackSynthesizer() if stage.is_local else None,
     )

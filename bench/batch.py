@@ -156,6 +156,7 @@ def _redrive(url: str, batch: int, *, group_commit: bool = True) -> Handler:
             retry=RetryPolicy(max_attempts=12, backoff_base=10, backoff_cap=900),
             timeout_seconds=60,
             retention_seconds=4 * 24 * 3600,
+            max_receives=480,
         ),
     )
     config = clients.config(threads=settings.batch_concurrency)

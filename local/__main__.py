@@ -1,40 +1,47 @@
 """`python -m local up|down|demo`."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import typer
 
-from local.aws import Aws, start_detached, stop
-from local.deploy import DeployFailed, bootstrap, deploy, synthesis
-from local.server import ROOT, StartFailed, running
+from local.aws import Aws, embedded_aws, stop
+from local.deploy import bootstrap, deploy, synthesis
+from local.server import ROOT, LocalError, running, turn
 
 STATE = ROOT / ".local"
 
 commands = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    try:
+        yield
+    except LocalError as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
 @commands.command()
 def up() -> None:
     """Start the embedded AWS, deploy the stack and leave it running; again: deploy again."""
-    already = running(STATE) is not None
-    try:
-        with synthesis(STATE) as synthesised:
-            aws = Aws.at(STATE) if already else start_detached(STATE)
+    with _told_plainly(), turn(STATE, "up.lock"), synthesis(STATE) as synthesised:
+        already = running(STATE) is not None
+        # Set free only at the end: whoever ends this process before that leaves nothing behind.
+        started = nullcontext(Aws.at(STATE)) if already else embedded_aws(STATE, set_free=True)
+        with started as aws:
             bootstrap(aws)
             outputs = deploy(aws, synthesised())
-    except BaseException as error:
-        if not already:
-            stop(STATE)
-        if isinstance(error, StartFailed | DeployFailed):
-            _fail(error)
-        raise
     _say_what_next(aws, outputs)
 
 
 @commands.command()
 def down() -> None:
     """Stop what `up` has started."""
-    typer.echo("Stopped." if stop(STATE) else "Nothing was running.")
+    with _told_plainly():
+        typer.echo("Stopped." if stop(STATE) else "Nothing was running.")
 
 
 @commands.command()
@@ -44,16 +51,9 @@ def demo() -> None:
     sys.path.insert(0, str(ROOT / "functions"))
     from local.demo_view import run_demo
 
-    try:
+    with _told_plainly():
         held = run_demo(STATE)
-    except (StartFailed, DeployFailed) as error:
-        _fail(error)
     raise typer.Exit(0 if held else 1)
-
-
-def _fail(error: Exception) -> None:
-    typer.secho(str(error), fg="red", err=True)
-    raise typer.Exit(1)
 
 
 def _say_what_next(aws: Aws, outputs: dict[str, str]) -> None:

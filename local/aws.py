@@ -16,9 +16,23 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
-from local.server import ROOT, START_SECONDS, StartFailed, read_env, running, tail
+from local.server import (
+    ROOT,
+    SET_FREE,
+    START_SECONDS,
+    LocalError,
+    StartFailed,
+    make_folder,
+    read_env,
+    running,
+    tail,
+)
 
 STOP_SECONDS = 15.0
+
+
+class AwsEnded(LocalError):
+    """The embedded AWS died while it was used."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +82,39 @@ class Aws:
 
 
 @contextmanager
-def embedded_aws(state: Path) -> Iterator[Aws]:
-    """One that ends with the block, or with this process."""
-    supervisor = _start(state, stdin=subprocess.PIPE)
-    try:
-        yield _wait_until_up(state, supervisor)
-    finally:
-        if supervisor.stdin:
-            supervisor.stdin.close()
-        _wait_until_down(supervisor)
+def embedded_aws(state: Path, *, set_free: bool = False) -> Iterator[Aws]:
+    """One that ends with the block, or with this process, however that ends.
 
+    `set_free` lets it live on, once the block has succeeded.
 
-def start_detached(state: Path) -> Aws:
-    """One that survives this process and its terminal. Nothing is left when it fails."""
-    supervisor = _start(state, "--detached", stdin=subprocess.DEVNULL)
+    Raises:
+        AwsEnded: the block failed, and it was no more.
+    """
+    supervisor = _start(state)
+    starter = supervisor.stdin
+    assert starter  # noqa: S101 - it is a pipe
     try:
         aws = _wait_until_up(state, supervisor)
-    except BaseException:
-        supervisor.terminate()
+        try:
+            yield aws
+            if set_free:
+                starter.write(SET_FREE)
+        except Exception as error:
+            if _has_ended(supervisor):
+                raise AwsEnded(f"the embedded AWS has died; its log is {aws.log}") from error
+            raise
+        if set_free:
+            supervisor.returncode = 0  # so that nobody waits for it, or warns that nobody did
+    finally:
+        starter.close()
         _wait_until_down(supervisor)
-        raise
-    supervisor.returncode = 0  # so that nobody waits for it, or warns that nobody did
-    return aws
+
+
+def _has_ended(supervisor: "subprocess.Popen[bytes]") -> bool:
+    """It takes a moment to end when MiniStack has."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        supervisor.wait(timeout=1)
+    return supervisor.returncode is not None
 
 
 def stop(state: Path) -> bool:
@@ -118,13 +143,14 @@ def _is_supervisor(pid: int) -> bool:
     return b"local.server" in shown.stdout
 
 
-def _start(state: Path, *options: str, stdin: int) -> "subprocess.Popen[bytes]":
-    state.mkdir(parents=True, exist_ok=True)
+def _start(state: Path) -> "subprocess.Popen[bytes]":
+    make_folder(state)
     (state / "env").unlink(missing_ok=True)
     with _server_log(state).open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "local.server", str(state.resolve()), *options],
-            stdin=stdin,
+            [sys.executable, "-m", "local.server", str(state.resolve())],
+            stdin=subprocess.PIPE,
+            bufsize=0,
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=ROOT,

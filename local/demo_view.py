@@ -2,7 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -10,11 +11,26 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from local.demo import DELIVERABLE, IMPOSSIBLE, DeadLetter, Demo, Finding, Progress, findings
+from local.demo import (
+    DELIVERABLE,
+    DUPLICATES,
+    IMPOSSIBLE,
+    OUTAGE_SECONDS,
+    DeadLetter,
+    Demo,
+    Finding,
+    Progress,
+    findings,
+)
 from local.deploy import deployed_aws
-from local.server import running
+from local.server import lock, turn
 
 LINE_SECONDS = 1.0
+PLAN = (
+    f"This publishes {DELIVERABLE + DUPLICATES + IMPOSSIBLE} e-mails: {DELIVERABLE} different ones,"
+    f" {DUPLICATES} of them twice, and {IMPOSSIBLE} that nobody can deliver; in the middle the mail"
+    f" service fails for {OUTAGE_SECONDS} s."
+)
 
 
 def show_progress(console: Console, steps: Iterable[Progress]) -> None:
@@ -72,7 +88,12 @@ def _line(progress: Progress) -> str:
 def run_demo(parent: Path) -> bool:
     """Whether all held. The logs of a run in which it did not stay until the next one."""
     console = Console()
-    state = _fresh_state(parent)
+    console.print(PLAN, highlight=False)
+    with fresh_state(parent) as state:
+        return _run_demo(console, state)
+
+
+def _run_demo(console: Console, state: Path) -> bool:
     console.print("Starting an embedded AWS and deploying the stack with the CDK ...")
     try:
         with deployed_aws(state) as (aws, outputs):
@@ -91,9 +112,15 @@ def run_demo(parent: Path) -> bool:
     return held
 
 
-def _fresh_state(parent: Path) -> Path:
-    parent.mkdir(parents=True, exist_ok=True)
-    for earlier in parent.glob("demo-*"):
-        if running(earlier) is None:
-            shutil.rmtree(earlier, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix="demo-", dir=parent))
+@contextmanager
+def fresh_state(parent: Path) -> Iterator[Path]:
+    """A folder for one demo, in the place of those whose demo has ended."""
+    with turn(parent, "demo.lock"):
+        for earlier in parent.glob("demo-*"):
+            if held := lock(earlier, "demo.lock"):
+                shutil.rmtree(earlier, ignore_errors=True)
+                held.close()
+        state = Path(tempfile.mkdtemp(prefix="demo-", dir=parent))
+        ours = lock(state, "demo.lock")
+    with ours or nullcontext():
+        yield state

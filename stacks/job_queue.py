@@ -192,6 +192,7 @@ class JobQueue(Construct):
             "REDRIVE_VISIBILITY_TIMEOUT_SECONDS": _seconds(spec.visibility_timeout),
             "REDRIVE_RETENTION_SECONDS": _seconds(SOURCE_RETENTION),
             "REDRIVE_LEASE_SECONDS": _seconds(spec.lease),
+            "REDRIVE_MAX_RECEIVES": str(spec.max_receive_count),
             "REDRIVE_MAX_KILLS": str(spec.max_kills),
             "REDRIVE_P99_SECONDS": _seconds(spec.p99),
             "REDRIVE_BATCH_CONCURRENCY": str(spec.batch_concurrency),
@@ -207,7 +208,7 @@ class JobQueue(Construct):
             "EventSourceMapping",
             target=self.worker,
             event_source_arn=self.queue.queue_arn,
-            # Said though it is the default, so that a deploy turns on what somebody turned off.
+            # The default, said because `stacks.rules` refuses a mapping that does not say it.
             enabled=True,
             batch_size=self.spec.batch_size,
             max_batching_window=_duration(window) if window else None,

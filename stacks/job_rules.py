@@ -7,16 +7,16 @@ its queue's visibility timeout, and AWS takes it and runs every job twice.
 import keyword
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jmespath
 from jmespath.exceptions import JMESPathError, JMESPathTypeError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from stacks.field_types import misfits
 
+if TYPE_CHECKING:
     from stacks.job_spec import Allow, JobSpec
 
 # What the worker keeps of its timeout to put a batch's outcome in order.
@@ -32,18 +32,27 @@ SERVICES = ("sns", "events", "s3")
 # Of Lambda's 4 KB for names and values; the worker's own variables take up to 1.5 KB.
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 ENVIRONMENT_BYTES = 2048
+# Part of those 1.5 KB, and of the parameter that publishers read.
+KEY_BYTES = 500
 
 # A job's folder is found before the standard library: a job called `email` would break boto3.
 _MODULES = frozenset(sys.stdlib_module_names) | frozenset(keyword.kwlist)
-_OURS = frozenset(
-    {"redrive", "replay", "boto3", "botocore", "jmespath", "aws_lambda_powertools", "bootstrap"}
+_OURS = frozenset({"redrive", "replay", "aws_lambda_powertools", "jmespath", "typing_extensions"})
+# What Lambda's own runtime is made of, and imports at its start.
+_LAMBDAS = frozenset(
+    {"awslambdaric", "bootstrap", "runtime_client", "simplejson", "snapshot_restore_py"}
+    | {"boto3", "botocore", "dateutil", "s3transfer", "six", "urllib3"}
 )
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _ACTION = re.compile(r"[a-z0-9-]+:[A-Za-z0-9*]+")
+# IAM takes no other: six parts, the middle ones empty in some services.
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html
+_RESOURCE = re.compile(r"\*|arn:[^:\s]+:[^:\s]+:[^:\s]*:[^:\s]*:.+")
+_WILDCARD = re.compile(r"[*?]")
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]+")
-_RESERVED_VARIABLE = re.compile(r"(REDRIVE|POWERTOOLS|AWS|LAMBDA)_.*")
+_RESERVED_VARIABLE = re.compile(r"(REDRIVE|POWERTOOLS|AWS|LAMBDA|LD)_.*|PATH|PYTHONPATH|PYTHONHOME")
 # `${aws:username}` is IAM's and none of ours.
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([^}]*)\}")
 _PLACEHOLDERS = ("partition", "region", "account")
@@ -60,6 +69,7 @@ class JobSpecError(ValueError):
 
 def check(spec: "JobSpec") -> None:
     """Raise `JobSpecError` for the first rule that `spec` breaks."""
+    _check_types(spec)
     _check_name(spec)
     _check_key(spec)
     for bound in _BOUNDS:
@@ -67,7 +77,7 @@ def check(spec: "JobSpec") -> None:
     _check_batch(spec)
     _check_retries(spec)
     _check_publishers(spec)
-    for permission in _tuple(spec, "permissions"):
+    for permission in spec.permissions:
         _check_permission(spec, permission)
     _check_environment(spec)
 
@@ -76,22 +86,32 @@ def _refuse(spec: "JobSpec", field: str, problem: str, fix: str) -> NoReturn:
     raise JobSpecError(spec.name, field, problem, fix)
 
 
+def _check_types(spec: "JobSpec") -> None:
+    for field in fields(spec):
+        for problem, fix in misfits(getattr(spec, field.name), field.type):
+            _refuse(spec, field.name, problem, fix)
+
+
 def _check_name(spec: "JobSpec") -> None:
     # 40: generated names are cut at 64 characters, and two jobs must stay apart in them.
     if not _NAME.fullmatch(spec.name) or len(spec.name) > 40:
         problem = f"{spec.name!r} is not snake_case of at most 40 characters"
         _refuse(spec, "name", problem, "Name it like 'send_email'; its folder has the same name")
-    if spec.name in _MODULES | _OURS:
+    if spec.name in _MODULES | _OURS | _LAMBDAS:
         problem = f"its folder would hide the Python module {spec.name!r} from everything else"
         _refuse(spec, "name", problem, f"Say what it does, as in 'send_{spec.name}'")
 
 
 def _check_key(spec: "JobSpec") -> None:
+    size = len(spec.key.encode())
+    if size > KEY_BYTES:
+        problem = f"{size} bytes are more than the {KEY_BYTES} that there is room for"
+        _refuse(spec, "key", problem, "Have the publisher put the key into a field of its own")
     try:
         constant = jmespath.compile(spec.key).search({})
     except JMESPathTypeError:
         return  # An expression that fails without its values is a good key: `join('-', [a, b])`.
-    except JMESPathError as error:
+    except (JMESPathError, RecursionError) as error:
         problem = f"{spec.key!r} is not JMESPath ({str(error).splitlines()[0].rstrip(':')})"
         _refuse(spec, "key", problem, "Write the path of a value in the payload, like 'email_id'")
     if constant is not None:
@@ -112,9 +132,6 @@ class _Bound:
 
     def check(self, spec: "JobSpec") -> None:
         value = getattr(spec, self.field)
-        if type(value) is not type(self.low):
-            wanted = "timedelta(seconds=...)" if isinstance(self.low, timedelta) else "an int"
-            _refuse(spec, self.field, f"{value!r} has no unit or the wrong type", f"Write {wanted}")
         if not self.low <= value <= self.high:
             bounds = f"{_text(self.low)} to {_text(self.high)}"
             problem = f"{_text(value)} is outside {bounds}, the bounds of {self.whose}"
@@ -270,32 +287,39 @@ def _check_retries(spec: "JobSpec") -> None:
 
 
 def _check_publishers(spec: "JobSpec") -> None:
-    for publisher in _tuple(spec, "publishers"):
+    for publisher in spec.publishers:
         if not (publisher in SERVICES or _ACCOUNT.fullmatch(publisher)):
             problem = f"{publisher!r} is neither an account id of 12 digits nor one of"
             problem += f" {', '.join(SERVICES)}"
             fix = "A role of this account needs no entry: attach the job's publish policy to it"
             _refuse(spec, "publishers", problem, fix)
-    if spec.fifo and "s3" in spec.publishers:
-        problem = "S3 does not send event notifications to a FIFO queue"
-        _refuse(spec, "publishers", problem, "Let S3 send to EventBridge, and name 'events' here")
+    for publisher in ("s3", "events"):
+        if spec.fifo and publisher in spec.publishers:
+            problem = f"{publisher!r} cannot send to a FIFO queue"
+            problem += " (EventBridge could to one with content-based deduplication, S3 to none)"
+            fix = "Publish from a function that the event invokes"
+            _refuse(spec, "publishers", problem, fix)
 
 
 def _check_permission(spec: "JobSpec", permission: "Allow") -> None:
     for field in ("actions", "resources"):
-        values = getattr(permission, field)
-        if not isinstance(values, tuple) or not values:
-            problem = f"{field}={values!r} is not a tuple with something in it"
-            _refuse(spec, "permissions", problem, "Mind the comma: ('ses:SendEmail',)")
+        if not getattr(permission, field):
+            problem = f"{field}=() allows nothing"
+            _refuse(spec, "permissions", problem, "Name at least one, or leave the permission out")
     for action in permission.actions:
         if not _ACTION.fullmatch(action):
             problem = f"{action!r} is not an IAM action of one service"
             _refuse(spec, "permissions", problem, "Write it like 'ses:SendEmail'")
-    if "*" in "".join(permission.actions + permission.resources) and not permission.wildcards:
-        problem = f"a * in {permission} without a reason"
+    wild = _WILDCARD.search("".join(permission.actions + permission.resources))
+    if wild and not permission.wildcards.strip():
+        problem = f"a {wild[0]} in {permission} without a reason"
         fix = "Name the actions and resources, or say in wildcards= why that is not possible"
         _refuse(spec, "permissions", problem, fix)
     for resource in permission.resources:
+        if not _RESOURCE.fullmatch(resource):
+            problem = f"{resource!r} is neither an ARN nor a pattern of one"
+            fix = "Write it like 'arn:{partition}:s3:::invoices-{account}/*'"
+            _refuse(spec, "permissions", problem, fix)
         for placeholder in _PLACEHOLDER.findall(resource):
             if placeholder not in _PLACEHOLDERS:
                 problem = f"{{{placeholder}}} in {resource!r} stands for nothing"
@@ -304,28 +328,17 @@ def _check_permission(spec: "JobSpec", permission: "Allow") -> None:
 
 
 def _check_environment(spec: "JobSpec") -> None:
-    variables: Mapping[str, object] = spec.environment
-    for name, value in variables.items():
+    for name in spec.environment:
         if _RESERVED_VARIABLE.fullmatch(name):
-            problem = f"{name} is set by Redrive or by AWS"
+            problem = f"{name} is for Redrive or for AWS to set"
             _refuse(spec, "environment", problem, "Choose a name of your own")
         if not _VARIABLE.fullmatch(name):
             problem = f"Lambda takes no variable called {name!r}"
             _refuse(spec, "environment", problem, "Use letters, digits and _, a letter first")
-        if not isinstance(value, str):
-            problem = f"{name}={value!r} is not a string"
-            _refuse(spec, "environment", problem, f"Write '{value}'")
     size = sum(len((name + value).encode()) for name, value in spec.environment.items())
     if size > ENVIRONMENT_BYTES:
         problem = f"{size} bytes are more than the {ENVIRONMENT_BYTES} that Lambda leaves for a job"
         _refuse(spec, "environment", problem, "Keep large settings in SSM or S3 and give the name")
-
-
-def _tuple(spec: "JobSpec", field: str) -> tuple[Any, ...]:
-    values = getattr(spec, field)
-    if not isinstance(values, tuple):
-        _refuse(spec, field, f"{values!r} is not a tuple", "Mind the comma: ('sns',)")
-    return values
 
 
 def _text(value: int | timedelta) -> str:

@@ -32,7 +32,7 @@ class Allow:
     actions: tuple[str, ...]
     resources: tuple[str, ...]
     wildcards: str = ""
-    """Why a `*` in them, if there is one, is as narrow as can be: `one object per invoice`."""
+    """Why a `*` or `?` in them, if any, is as narrow as can be: `one object per invoice`."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from stacks.job_spec import Allow
 # To send, SQS makes a data key and reads it back; to receive, it only reads.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
 KEY_FOR_SENDERS = ("kms:Decrypt", "kms:GenerateDataKey")
-KEY_FOR_RECEIVERS = ("kms:Decrypt",)
 
 # What DynamoDB does to the key in its caller's name; CreateGrant is for whoever makes the table.
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.usagenotes.html

@@ -4,7 +4,8 @@
     ├── PermanentError          give up: dead-letter now, on this attempt
     │   ├── UnusablePayload     the body is no JSON object, or has no key
     │   ├── Killed              its runs ended without a word, too often
-    │   └── Expiring            it would come back when SQS is about to delete it
+    │   ├── Expiring            it would come back when SQS is about to delete it
+    │   └── ReceivedTooOften    it would come back when SQS is about to move it
     ├── RetryLater              try again after so many seconds; an attempt
     ├── ContinueLater           it made progress and saved it; come back at once, no attempt
     ├── DeadlineExceeded        the job ran out of time; an attempt, as any other error
@@ -61,6 +62,10 @@ class Expiring(PermanentError):
     """The message would have come back when SQS was about to delete it."""
 
 
+class ReceivedTooOften(PermanentError):
+    """SQS would have moved the message to the dead-letter queue next time, without a cause."""
+
+
 class RetryLater(RedriveError):
     """Try again after `seconds`, instead of the usual backoff. It counts as an attempt.
 
@@ -82,7 +87,11 @@ class RetryLater(RedriveError):
 
 
 class ContinueLater(RedriveError):
-    """The job saved its progress and wants another run, now. It uses no attempt."""
+    """The job saved its progress and wants another run, now. It uses no attempt.
+
+    It uses one of the queue's receives (`maxReceiveCount`, some hundred): a job of more steps than
+    that publishes its next step instead.
+    """
 
 
 class DeadlineExceeded(RedriveError):

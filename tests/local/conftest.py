@@ -1,9 +1,12 @@
 import io
+import time
 import zipfile
 
 import pytest
 
 from local.aws import embedded_aws
+
+PATIENCE_SECONDS = 15
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +30,10 @@ def create_function(aws, name, source, timeout_seconds=60):
         Code={"ZipFile": package.getvalue()},
         Timeout=timeout_seconds,
     )["FunctionArn"]
+
+
+def eventually(condition, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)

@@ -1,5 +1,8 @@
 """`make up` and `make down`, with everything but the CDK."""
 
+import signal
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -8,7 +11,8 @@ from typer.testing import CliRunner
 import local.__main__
 from local.aws import stop
 from local.deploy import DeployFailed, deploy
-from local.server import running
+from local.server import ROOT, running
+from tests.local.conftest import eventually
 
 
 class Cdk:
@@ -27,6 +31,38 @@ class Cdk:
             raise DeployFailed("no such table")
         self.deployed += 1
         return {"SendEmailQueueUrl": f"{aws.endpoint}/queue"}
+
+
+# `up` in a process of its own, where "deploy" takes as many seconds as are told.
+UP = """
+import pathlib, sys, time
+import local.__main__ as commands
+from contextlib import nullcontext
+
+def deploy(aws, assembly):
+    print("deploying", flush=True)
+    with (commands.STATE / "turns").open("a") as turns:
+        print("begins", file=turns, flush=True)
+        time.sleep(float(sys.argv[2]))
+        print("ends", file=turns)
+    return {}
+
+commands.STATE = pathlib.Path(sys.argv[1])
+commands.synthesis = lambda state: nullcontext(lambda: state)
+commands.bootstrap = lambda aws: None
+commands.deploy = deploy
+commands.commands(["up"])
+"""
+
+
+def start_up(state, seconds):
+    return subprocess.Popen(
+        [sys.executable, "-c", UP, str(state), str(seconds)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 @pytest.fixture
@@ -78,6 +114,38 @@ def test_a_first_deployment_that_fails_leaves_nothing_running(cdk, state):
     assert run("up").exit_code == 1
 
     assert running(state) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_whoever_kills_up_while_it_deploys_nothing_is_left_running(state, number):
+    with start_up(state, 60) as up:
+        assert up.stdout.readline() == "deploying\n"
+        assert running(state) is not None
+
+        up.send_signal(number)
+
+    eventually(lambda: running(state) is None, "the embedded AWS is gone")
+
+
+def test_two_ups_at_once_take_turns_and_deploy_to_one(state):
+    with start_up(state, 1) as one, start_up(state, 1) as other:
+        told = one.communicate()[0] + other.communicate()[0]
+
+    assert (one.returncode, other.returncode) == (0, 0), told
+    assert (state / "turns").read_text().split() == ["begins", "ends"] * 2
+    assert running(state) is not None
+
+
+@pytest.mark.parametrize("command", ["up", "down", "demo"])
+def test_a_file_called_local_is_told_without_a_traceback(tmp_path, monkeypatch, command):
+    monkeypatch.setattr(local.__main__, "STATE", tmp_path / ".local")
+    (tmp_path / ".local").touch()
+
+    told = run(command)
+
+    assert told.exit_code == 1
+    assert ".local cannot be a folder (File exists). Move it away." in told.output
+    assert isinstance(told.exception, SystemExit)
 
 
 def test_down_without_up_is_fine(state):

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from local.demo import DELIVERABLE, DeadLetter, Evidence, Progress, findings
-from local.demo_view import show_causes, show_findings, show_progress
+from local.demo_view import PLAN, fresh_state, show_causes, show_findings, show_progress
 from redrive.message import Cause, Envelope
 
 CAUSE = Cause(
@@ -78,6 +78,23 @@ def test_on_a_terminal_the_progress_is_a_table_in_one_place():
 
     assert "in flight" in console.file.getvalue()
     assert "\x1b[1A" in console.file.getvalue()  # goes back up to draw over itself
+
+
+def test_the_demo_says_first_what_it_will_do():
+    assert PLAN.startswith(
+        "This publishes 200 e-mails: 175 different ones, 20 of them twice, and 5 "
+    )
+    assert PLAN.endswith("the mail service fails for 4 s.")
+
+
+def test_a_demo_takes_away_what_ended_demos_left_and_nothing_of_a_running_one(tmp_path):
+    with fresh_state(tmp_path) as running:
+        (running / "ministack.log").touch()
+        with fresh_state(tmp_path) as other:
+            assert (running / "ministack.log").exists()
+        with fresh_state(tmp_path) as third:
+            assert not other.exists()
+            assert {path for path in tmp_path.iterdir() if path.is_dir()} == {running, third}
 
 
 def test_the_causes_are_listed_a_missing_one_too():

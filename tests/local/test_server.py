@@ -5,14 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 import local.server
-from local.aws import Aws, embedded_aws, start_detached, stop
+from local.aws import Aws, AwsEnded, embedded_aws, stop
 from local.server import (
     ROOT,
     StartFailed,
@@ -22,9 +21,7 @@ from local.server import (
     start_tethered,
     write_env,
 )
-from tests.local.conftest import create_function
-
-PATIENCE_SECONDS = 15
+from tests.local.conftest import PATIENCE_SECONDS, create_function, eventually
 
 STARTER = """
 import sys
@@ -74,13 +71,6 @@ def hang_a_job(aws, directory):
     )
     eventually(group.exists, "the job runs")
     return int(group.read_text())
-
-
-def eventually(condition, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def group_members(group):
@@ -164,7 +154,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path, monkeypatch):
     supervisor = local.server.Supervisor(tmp_path / "state")
 
     with pytest.raises(StartFailed, match=r"(?s)MiniStack did not come up.*no room"):
-        supervisor.run(detached=True)
+        supervisor.run(starter=None)
 
     assert running(tmp_path / "state") is None
     assert not (tmp_path / "state" / "env").exists()
@@ -174,7 +164,7 @@ def test_without_its_environment_the_start_says_how_to_make_it(tmp_path, monkeyp
     monkeypatch.setattr(local.server, "EMULATOR", ROOT / ".missing" / "python")
 
     with pytest.raises(StartFailed, match="`make up` installs it"):
-        local.server.Supervisor(tmp_path).run(detached=True)
+        local.server.Supervisor(tmp_path).run(starter=None)
 
 
 def test_it_takes_another_port_when_somebody_took_the_chosen_one(tmp_path, monkeypatch):
@@ -187,7 +177,7 @@ def test_it_takes_another_port_when_somebody_took_the_chosen_one(tmp_path, monke
         supervisor = local.server.Supervisor(tmp_path)
         monkeypatch.setattr(supervisor._stopped, "wait", lambda seconds=None: seconds is None)
 
-        supervisor.run(detached=True)  # stops as soon as it is up
+        supervisor.run(starter=None)  # stops as soon as it is up
 
     assert next(ports, None) is None
 
@@ -199,8 +189,9 @@ def test_a_second_supervisor_refuses_the_state_directory_of_a_first(tmp_path, aw
     assert running(aws.state) is not None
 
 
-def test_one_that_was_left_running_outlives_its_starter_until_it_is_stopped(tmp_path):
-    start_detached(tmp_path)
+def test_one_that_is_set_free_outlives_its_starter_until_it_is_stopped(tmp_path):
+    with embedded_aws(tmp_path, set_free=True):
+        pass
     try:
         assert running(tmp_path) is not None
         assert Aws.at(tmp_path).client("sts").get_caller_identity()["Arn"].endswith(":root")
@@ -210,6 +201,35 @@ def test_one_that_was_left_running_outlives_its_starter_until_it_is_stopped(tmp_
     assert running(tmp_path) is None
     assert not (tmp_path / "env").exists()
     assert stop(tmp_path) is False
+
+
+def test_one_that_would_be_set_free_ends_with_a_block_that_fails(tmp_path):
+    with pytest.raises(ZeroDivisionError), embedded_aws(tmp_path, set_free=True):
+        _ = 1 / 0
+
+    assert running(tmp_path) is None
+
+
+def die_in_the_middle(state, *, set_free):
+    with embedded_aws(state, set_free=set_free) as aws:
+        os.kill(running(state), signal.SIGKILL)
+        eventually(lambda: running(state) is None, "the supervisor is gone")
+        if not set_free:
+            aws.client("sts", retries={"total_max_attempts": 1}).get_caller_identity()
+
+
+@pytest.mark.parametrize("set_free", [False, True])
+def test_when_it_dies_while_it_is_used_its_user_is_told_and_where_the_log_is(tmp_path, set_free):
+    with pytest.raises(AwsEnded, match=r"the embedded AWS has died; its log is .*/ministack\.log"):
+        die_in_the_middle(tmp_path, set_free=set_free)
+
+
+def test_a_file_in_the_place_of_the_state_directory_is_refused_by_name(tmp_path):
+    state = tmp_path / ".local"
+    state.touch()
+
+    with pytest.raises(StartFailed, match=r"\.local cannot be a folder \(File exists\)"):
+        running(state)
 
 
 def test_a_stale_pid_file_is_nobody_and_nobody_is_killed(tmp_path):

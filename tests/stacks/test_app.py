@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stacks.catalogue import ROOT
-from tests.stacks.synthesis import Synthesis, feature_flags
+from stacks.catalogue import ROOT, CatalogueError
+from tests.stacks.synthesis import Synthesis, feature_flags, synthesize_app
 
 
 def without_network() -> list[str]:
@@ -49,6 +49,11 @@ def test_the_command_line_finds_the_app_and_cdks_rules_are_errors() -> None:
     assert settings["app"] == "python3 app.py"
     assert settings["output"] == "cdk.out"
     assert settings["context"]["@aws-cdk/core:validateAgainstDefaultRules"] is True
+
+
+def test_the_jobs_of_the_tests_are_not_put_into_production(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match="'tests' is not for a stage that retains its data"):
+        synthesize_app(tmp_path, stage="prod", catalogue="tests")
 
 
 def test_the_template_names_nothing_of_this_machine(synth: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ SPECS = (JobSpec("send_email", key="id"), JobSpec("send_sms", key="id"))
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Job, ...]:
     """Two jobs and a library of their own, with what tools leave beside sources."""
     functions = tmp_path / "functions"
-    for name in ("redrive/worker", "send_email", "send_sms"):
+    for name in ("redrive/worker", "redrive/testing", "send_email", "send_sms"):
         (functions / name).mkdir(parents=True)
         (functions / name / "handler.py").write_text(f"# {name}\n")
         litter(functions / name)
@@ -63,8 +64,8 @@ def files(folder: Path) -> list[str]:
 def test_an_asset_is_the_library_and_the_jobs_own_folder(
     jobs: tuple[Job, ...], tmp_path: Path
 ) -> None:
-    assets.function_code(jobs[0], tmp_path)
-    assert files(tmp_path / "functions" / "send_email") == [
+    assets.function_code(jobs[0], tmp_path / "build")
+    assert files(tmp_path / "build/functions/send_email") == [
         "redrive/worker/handler.py",
         "send_email/handler.py",
     ]
@@ -73,12 +74,77 @@ def test_an_asset_is_the_library_and_the_jobs_own_folder(
 
 def test_the_real_asset_holds_the_real_sources_and_nothing_else(tmp_path: Path) -> None:
     assets.function_code(Job(JobSpec("send_email", key="id"), FUNCTIONS / "send_email"), tmp_path)
-    sources = [
-        path for name in ("redrive", "send_email") for path in FUNCTIONS.glob(f"{name}/**/*")
-    ]
-    wanted = [path for path in sources if path.suffix == ".py" or path.name == "py.typed"]
-    staged = files(tmp_path / "functions" / "send_email")
-    assert staged == sorted(str(path.relative_to(FUNCTIONS)) for path in wanted)
+    sources = {
+        str(path.relative_to(FUNCTIONS))
+        for name in ("redrive", "send_email")
+        for path in FUNCTIONS.glob(f"{name}/**/*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    testing = {path for path in sources if path.startswith("redrive/testing/")}
+    assert testing
+    assert files(tmp_path / "functions" / "send_email") == sorted(sources - testing)
+
+
+def test_a_jobs_own_testing_folder_is_part_of_it(jobs: tuple[Job, ...], tmp_path: Path) -> None:
+    (jobs[0].folder / "testing").mkdir()
+    (jobs[0].folder / "testing" / "rig.py").touch()
+    assets.function_code(jobs[0], tmp_path / "build")
+    assert "send_email/testing/rig.py" in files(tmp_path / "build/functions/send_email")
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o002])
+def test_every_user_may_read_an_asset_whatever_the_umask_of_the_clone(
+    jobs: tuple[Job, ...], tmp_path: Path, umask: int
+) -> None:
+    tool, module = jobs[0].folder / "tool", jobs[0].folder / "handler.py"
+    tool.touch()
+    for path, mode in ((tool, 0o777), (module, 0o666)):
+        path.chmod(mode & ~umask)
+    assets.function_code(jobs[0], tmp_path / "build")
+    staged = tmp_path / "build/functions/send_email"
+    (staged / "send_email" / "handler.py").chmod(0o600)  # staged by an earlier version
+    assets.function_code(jobs[0], tmp_path / "build")
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in staged.rglob("*")}
+    assert (modes["send_email"], modes["tool"], modes["handler.py"]) == (0o755, 0o755, 0o644)
+
+
+def test_a_broken_link_is_refused_by_its_path(jobs: tuple[Job, ...], tmp_path: Path) -> None:
+    (jobs[0].folder / "schema.json").symlink_to("gone.json")
+    with pytest.raises(
+        assets.AssetError, match=r"send_email/schema\.json cannot be packed .* Mend it or take it"
+    ):
+        assets.function_code(jobs[0], tmp_path / "build")
+    assert list((tmp_path / "build" / "functions").iterdir()) == []
+
+
+def test_an_asset_that_another_synth_has_just_put_is_left_to_it(
+    jobs: tuple[Job, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = {job.spec.name: job.folder for job in jobs}
+    target, rename = tmp_path / "build" / "asset", Path.rename
+    put: list[int] = []
+
+    def put_before(path: Path, to: Path) -> Path:
+        monkeypatch.setattr(Path, "rename", rename)
+        assets.mirror(sources, target)
+        put.append(target.stat().st_ino)
+        return path.rename(to)
+
+    monkeypatch.setattr(Path, "rename", put_before)
+    assets.mirror(sources, target)
+    assert [target.stat().st_ino] == put
+
+
+def test_many_synths_at_once_agree_on_one_asset(jobs: tuple[Job, ...], tmp_path: Path) -> None:
+    sources = {job.spec.name: job.folder for job in jobs}
+    target = tmp_path / "build" / "asset"
+    with ThreadPoolExecutor(8) as pool:
+        for text in range(20):
+            (jobs[0].folder / "handler.py").write_text(f"# {text}\n")
+            list(pool.map(lambda _: assets.mirror(sources, target), range(8)))
+            assert (target / "send_email" / "handler.py").read_text() == f"# {text}\n"
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_an_edit_in_one_job_changes_its_hash_alone(
@@ -278,6 +344,15 @@ def test_byte_code_is_added_where_the_runtimes_python_works(
     # Bytes 4 to 8 of a .pyc: 1 = by hash, 3 = by hash and checked against the source.
     assert all(path.read_bytes()[4:8] == b"\x01\0\0\0" for path in found)
     assert not any(str(tmp_path).encode() in path.read_bytes() for path in found)
+
+
+def test_every_user_may_read_the_layer(
+    install: Callable[[str], Path], lock: Path, tmp_path: Path
+) -> None:
+    install("umask 077" + PACKAGE)
+    assets.layer_code(lock, tmp_path / "build")
+    (layer,) = layers(tmp_path / "build")
+    assert {path.stat().st_mode & 0o777 for path in layer.rglob("*")} == {0o755, 0o644}
 
 
 def test_two_synths_at_once_agree_on_one_layer(

@@ -113,6 +113,7 @@ def test_the_environment_is_exactly_what_the_worker_reads(dev: Synthesis) -> Non
         "REDRIVE_VISIBILITY_TIMEOUT_SECONDS": "360",
         "REDRIVE_RETENTION_SECONDS": "345600",
         "REDRIVE_LEASE_SECONDS": "60",
+        "REDRIVE_MAX_RECEIVES": "480",
         "REDRIVE_MAX_KILLS": "3",
         "REDRIVE_P99_SECONDS": "5",
         "REDRIVE_BATCH_CONCURRENCY": "10",

@@ -129,13 +129,41 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
         "1 to",
         "1 wakes",
     ),
-    ("seconds without a unit", {"timeout": 60}, "timeout", "60 has no unit", "timedelta"),
+    (
+        "seconds without a unit",
+        {"timeout": 60},
+        "timeout",
+        "60 .* no unit",
+        "timedelta(seconds=...)",
+    ),
     ("a fraction of a batch", {"batch_size": 2.5}, "batch_size", "2.5", "an int"),
     ("true as a number", {"max_concurrency": True}, "max_concurrency", "True", "an int"),
+    ("text as a truth", {"fifo": "false"}, "fifo", "'false' is not a bool", "True or False"),
+    ("a number as a truth", {"fifo": 1}, "fifo", "1 is not a bool", "True or False"),
+    ("a number as the key", {"key": 5}, "key", "5 is not a string", "quotes"),
+    ("a number as a publisher", {"publishers": (1,)}, "publishers", "1 is not a string", "quotes"),
+    ("no environment", {"environment": None}, "environment", "None is not a mapping", "{'NAME'"),
+    ("a number for a name", {"environment": {1: "x"}}, "environment", "1 is not a str", "quotes"),
+    (
+        "an action as a permission",
+        {"permissions": ("ses:SendEmail",)},
+        "permissions",
+        "'ses:SendEmail' is not an Allow",
+        "Allow(...)",
+    ),
+    (
+        "a reason that is none",
+        {"permissions": (Allow(("s3:Get*",), ("*",), wildcards=True),)},  # type: ignore[arg-type]
+        "permissions",
+        "wildcards=True is not a string",
+        "quotes",
+    ),
     ("broken JMESPath", {"key": "email_id["}, "key", r"'email_id\[' is not JMESPath", "path"),
     ("an unknown function", {"key": "lower(id)"}, "key", "Unknown function: lower", "path"),
     ("a function short of a value", {"key": "join('-')"}, "key", "Expected 2 arguments", "path"),
     ("no JMESPath", {"key": ""}, "key", "is not JMESPath", "path"),
+    ("a bottomless key", {"key": "(" * 499}, "key", "is not JMESPath", "path"),
+    ("a long key", {"key": "k" * 501}, "key", "501 bytes are more than the 500", "of its own"),
     ("a constant key", {"key": "'all'"}, "key", "'all' for an empty payload", "no value"),
     ("a key with a default", {"key": "id || 'none'"}, "key", "'none' for an empty", "no value"),
     ("a key that turns null to text", {"key": "to_string(id)"}, "key", "'null' for", "no value"),
@@ -146,12 +174,19 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
         "S3 to a FIFO queue",
         {"publishers": ("s3",), "fifo": True},
         "publishers",
-        "S3 does not send",
-        "'events'",
+        "'s3' cannot send to a FIFO queue",
+        "a function that the event invokes",
+    ),
+    (
+        "EventBridge to a FIFO queue",
+        {"publishers": ("sns", "events"), "fifo": True},
+        "publishers",
+        "'events' cannot send to a FIFO queue",
+        "a function that the event invokes",
     ),
     (
         "actions without a comma",
-        {"permissions": (Allow("ses:SendEmail", ("arn:x",)),)},  # type: ignore[arg-type]
+        {"permissions": (Allow("ses:SendEmail", ("*",)),)},  # type: ignore[arg-type]
         "permissions",
         "not a tuple",
         "comma",
@@ -160,50 +195,70 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
         "no resource",
         {"permissions": (Allow(("ses:SendEmail",), ()),)},
         "permissions",
-        "resources=",
-        "comma",
+        r"resources=\(\) allows nothing",
+        "at least one",
+    ),
+    *(
+        (
+            f"the resource {resource or 'nothing'}",
+            {"permissions": (Allow(("ses:SendEmail",), (resource,), wildcards="why"),)},
+            "permissions",
+            "neither an ARN nor a pattern",
+            "arn:{partition}:s3:::",
+        )
+        for resource in ("", "invoices", "arn:x", "arn:aws:s3:bucket", "**", "arn:aws:s3:::", " *")
     ),
     (
         "an action of all services",
-        {"permissions": (Allow(("*",), ("arn:x",)),)},
+        {"permissions": (Allow(("*",), ("*",)),)},
         "permissions",
         "'\\*' is not an IAM action",
         "ses:SendEmail",
     ),
     (
         "an unknown placeholder",
-        {"permissions": (Allow(("ses:SendEmail",), ("arn:{stage}",)),)},
+        {"permissions": (Allow(("ses:SendEmail",), ("arn:aws:s3:::{stage}",)),)},
         "permissions",
-        "{stage} in 'arn:{stage}'",
+        "{stage} in 'arn:aws:s3:::{stage}'",
         "{partition}, {region} and {account}",
     ),
     (
         "a wildcard without a reason",
         {"permissions": (Allow(("s3:GetObject",), ("arn:{partition}:s3:::b/*",)),)},
         "permissions",
-        "without a reason",
+        r"a \* in .* without a reason",
         "wildcards=",
     ),
     (
-        "a variable of the worker",
-        {"environment": {"REDRIVE_STAGE": "prod"}},
-        "environment",
-        "REDRIVE_STAGE is set by",
-        "your own",
+        "a wildcard of one character without a reason",
+        {"permissions": (Allow(("s3:GetObject",), ("arn:aws:s3:::b/?",)),)},
+        "permissions",
+        r"a \? in .* without a reason",
+        "wildcards=",
     ),
     (
-        "a variable of Powertools",
-        {"environment": {"POWERTOOLS_SERVICE_NAME": "x"}},
-        "environment",
-        "POWERTOOLS_SERVICE_NAME is set by",
-        "your own",
+        "a wildcard with a blank for a reason",
+        {"permissions": (Allow(("s3:GetObject",), ("arn:aws:s3:::b/*",), wildcards=" "),)},
+        "permissions",
+        r"a \* in .* without a reason",
+        "wildcards=",
     ),
-    (
-        "a variable of AWS",
-        {"environment": {"AWS_REGION": "x"}},
-        "environment",
-        "AWS_REGION is set by",
-        "your own",
+    *(
+        (
+            f"the variable {name}",
+            {"environment": {name: "x"}},
+            "environment",
+            f"{name} is for Redrive or for AWS to set",
+            "your own",
+        )
+        for name in (
+            "REDRIVE_STAGE",
+            "POWERTOOLS_SERVICE_NAME",
+            "AWS_REGION",
+            "PATH",
+            "PYTHONPATH",
+            "LD_PRELOAD",
+        )
     ),
     (
         "a name that Lambda refuses",
@@ -217,7 +272,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
         {"environment": {"PORT": 25}},
         "environment",
         "PORT=25 is not a string",
-        "'25'",
+        "quotes",
     ),
     (
         "a large environment",
@@ -266,11 +321,19 @@ def test_a_spec_is_refused_with_the_bound_and_the_way_out(
         {"memory_mib": 128, "batch_concurrency": 500},
         {"memory_mib": 10_240, "batch_concurrency": 1, "p99": seconds(5)},
         {"key": "join('-', [tenant, id])"},
+        {"key": "k" * 500},
         {"key": "detail.id || id"},
         {"publishers": ("012345678901", "sns", "events", "s3")},
-        {"publishers": ("events", "sns"), "fifo": True},
+        {"publishers": ("sns",), "fifo": True},
+        {"environment": {"PATHS": "x", "LDAP_HOST": "x"}},
         {"environment": {"TEMPLATE": "x" * 2040}},
-        {"permissions": (Allow(("s3:Get*",), ("arn:a/${aws:username}/*",), wildcards="why"),)},
+        {
+            "permissions": (
+                Allow(("s3:Get*",), ("arn:aws:s3:::a/${aws:username}/*",), wildcards="why"),
+            )
+        },
+        {"permissions": (Allow(("ses:Send*",), ("*",), wildcards="why"),)},
+        {"permissions": (Allow(("sns:Publish",), ("arn:{partition}:sns:{region}:{account}:a",)),)},
     ],
     ids=str,
 )
@@ -288,6 +351,17 @@ def test_a_name_that_is_not_snake_case_is_refused(name: str) -> None:
     assert "snake_case of at most 40 characters" in str(error)
 
 
-@pytest.mark.parametrize("name", ["email", "json", "import", "redrive", "replay", "boto3"])
+def test_a_name_that_is_none_is_refused() -> None:
+    error = refusal(None)  # type: ignore[arg-type]
+    assert str(error).startswith("JobSpec None, name: None is not a string. Write it in quotes")
+
+
+OF_LAMBDA = ["awslambdaric", "boto3", "botocore", "dateutil", "s3transfer", "six", "urllib3"]
+OF_THE_LAYER = ["aws_lambda_powertools", "jmespath", "typing_extensions"]
+
+
+@pytest.mark.parametrize(
+    "name", ["email", "json", "import", "redrive", "replay", *OF_LAMBDA, *OF_THE_LAYER]
+)
 def test_a_name_that_would_hide_a_module_from_the_worker_is_refused(name: str) -> None:
     assert f"Say what it does, as in 'send_{name}'" in str(refusal(name))

@@ -95,12 +95,14 @@ def test_outputs_are_those_that_others_rely_on(dev: Synthesis) -> None:
 
 def test_every_job_of_the_catalogue_has_its_outputs(local: Synthesis) -> None:
     assert local.stack_name == "Redrive-local"
-    assert {f"{job}QueueUrl" for job in ("SendEmail", "Probe", "Ordered")} <= set(local.outputs())
-    assert len(local.outputs()) == 3 * 4 + 2
+    assert {f"{job}QueueUrl" for job in ("SendEmail", "Probe", "Long", "Ordered")} <= set(
+        local.outputs()
+    )
+    assert len(local.outputs()) == 4 * 4 + 2
 
 
 def test_the_local_stage_shortens_every_jobs_waits(local: Synthesis) -> None:
-    for job in ("SendEmail", "Probe", "Ordered"):
+    for job in ("SendEmail", "Probe", "Long", "Ordered"):
         variables = local.properties(f"{job}Worker")["Environment"]["Variables"]
         assert variables["REDRIVE_STAGE"] == "local"
         assert variables["REDRIVE_BACKOFF_BASE_SECONDS"] == "0.5"

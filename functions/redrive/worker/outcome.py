@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from redrive.errors import ContinueLater, Expiring, Killed, PermanentError, RetryLater
+from redrive.errors import (
+    ContinueLater,
+    Expiring,
+    Killed,
+    PermanentError,
+    ReceivedTooOften,
+    RetryLater,
+)
 from redrive.message import Cause
 from redrive.retry import RetryPolicy, backoff_seconds
 
@@ -139,6 +146,7 @@ class Contract:
     retry: RetryPolicy
     timeout_seconds: float
     retention_seconds: float
+    max_receives: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +160,12 @@ class Facts:
 
 def decide(happening: Happening, facts: Facts, contract: Contract, random: Random) -> Decision:
     """What is done with a message, after what happened to it."""
-    return _before_it_expires(_decide(happening, facts, contract, random), facts, contract)
+    return _before_sqs_does(_decide(happening, facts, contract, random), facts, contract)
 
 
 def put_off(seconds: int, facts: Facts, contract: Contract) -> Decision:
     """What is done with a message that waits for an earlier one of its group."""
-    return _before_it_expires(Return(seconds), facts, contract)
+    return _before_sqs_does(Return(seconds), facts, contract)
 
 
 def _decide(happening: Happening, facts: Facts, contract: Contract, random: Random) -> Decision:
@@ -196,13 +204,21 @@ def _after_failure(
             return Return(backoff_seconds(policy, attempt, random), attempt=True)
 
 
-def _before_it_expires(decision: Decision, facts: Facts, contract: Contract) -> Decision:
+def _before_sqs_does(decision: Decision, facts: Facts, contract: Contract) -> Decision:
+    """Dead-letters, with a cause, what SQS would delete or move away without one."""
     if not isinstance(decision, Return):
         return decision
-    if facts.age_seconds + decision.seconds <= contract.retention_seconds - LAST_SECONDS:
-        return decision
-    error = Expiring(
-        f"it is {facts.age_seconds / 3600:.0f} h old, and SQS deletes it after "
-        f"{contract.retention_seconds / 3600:.0f} h"
-    )
-    return DeadLetter(error, facts.attempt if decision.attempt else facts.attempt - 1)
+    attempts = facts.attempt if decision.attempt else facts.attempt - 1
+    if facts.age_seconds + decision.seconds > contract.retention_seconds - LAST_SECONDS:
+        age, retention = facts.age_seconds / 3600, contract.retention_seconds / 3600
+        error = Expiring(f"it is {age:.0f} h old, and SQS deletes it after {retention:.0f} h")
+        return DeadLetter(error, attempts)
+    if facts.receives >= contract.max_receives:
+        return DeadLetter(
+            ReceivedTooOften(
+                f"received {facts.receives} times, which is the queue's maxReceiveCount; attempts, "
+                "continued jobs and messages that were handed back all count"
+            ),
+            attempts,
+        )
+    return decision

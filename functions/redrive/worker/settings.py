@@ -71,6 +71,7 @@ class Settings:
             contract=Contract(
                 timeout_seconds=read("REDRIVE_TIMEOUT_SECONDS", float),
                 retention_seconds=read("REDRIVE_RETENTION_SECONDS", float),
+                max_receives=read("REDRIVE_MAX_RECEIVES", int),
                 retry=RetryPolicy(
                     max_attempts=read("REDRIVE_MAX_ATTEMPTS", int),
                     backoff_base=read("REDRIVE_BACKOFF_BASE_SECONDS", float),

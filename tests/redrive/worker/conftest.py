@@ -266,6 +266,7 @@ def _bench(dynamodb: Any, suffix: str, group_commit: bool) -> Bench:
             retry=RetryPolicy(max_attempts=3, backoff_base=10, backoff_cap=900),
             timeout_seconds=60,
             retention_seconds=4 * 24 * 3600,
+            max_receives=480,
         ),
     )
     sqs = InMemorySqs(queue, dead)

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from redrive import ContinueLater, DeadlineExceeded, PermanentError, RetryLater
-from redrive.errors import Expiring, Killed, UnusablePayload
+from redrive.errors import Expiring, Killed, ReceivedTooOften, UnusablePayload
 from redrive.retry import RetryPolicy
 from redrive.worker.outcome import (
     LONGEST_DELAY_SECONDS,
@@ -32,6 +32,7 @@ CONTRACT = Contract(
     retry=RetryPolicy(max_attempts=3, backoff_base=10, backoff_cap=900),
     timeout_seconds=60,
     retention_seconds=96 * HOUR,
+    max_receives=1000,
 )
 PERMANENT = PermanentError("no such customer")
 UNUSABLE = UnusablePayload("no value at `id`")
@@ -121,6 +122,20 @@ def test_a_long_delay_counts_for_a_messages_age():
     later = Failed(RetryLater(10 * HOUR))
     assert isinstance(decided(later, age_seconds=73 * HOUR), Return)
     assert isinstance(decided(later, age_seconds=75 * HOUR), DeadLetter)
+
+
+@pytest.mark.parametrize(
+    ("happening", "attempts"),
+    [(Failed(TRANSIENT), 2), (Failed(ContinueLater()), 1), (NotStarted("NoTimeLeft"), 1)],
+)
+def test_a_message_is_dead_lettered_with_a_cause_before_sqs_moves_it_without_one(
+    happening, attempts
+):
+    assert isinstance(decided(happening, attempt=2, receives=999), Return)
+    last = decided(happening, attempt=2, receives=1000)
+    assert isinstance(last, DeadLetter)
+    assert isinstance(last.error, ReceivedTooOften)
+    assert last.attempts == attempts
 
 
 def test_an_old_message_that_is_done_is_done():

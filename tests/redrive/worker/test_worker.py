@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -288,6 +289,17 @@ def test_a_job_that_failed_for_good_is_not_run_again_while_its_dead_letter_is_re
     assert bench.ids_run() == ["a"]
     cause = bench.causes()['{"id": "a"}']
     assert (cause["type"], cause["attempts"], cause["receives"]) == ("PermanentError", 1, 1)
+
+
+def test_a_job_that_continues_for_ever_ends_with_a_cause(bench):
+    def run(job):
+        raise ContinueLater
+
+    bench.send({"id": "a"})
+    worker = bench.worker(run, contract=replace(bench.settings.contract, max_receives=5))
+    bench.deliver_until_settled(worker)
+    assert len(bench.runs) == 5
+    assert bench.causes()['{"id": "a"}']["type"] == "ReceivedTooOften"
 
 
 def test_a_failed_run_leaves_no_record_so_the_retry_runs_and_its_result_counts(bench):
