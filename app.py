@@ -6,6 +6,7 @@ Context: `stage`, `catalogue`, `customer_managed_key`; for tests `lease_seconds`
 `backoff_base_seconds`, `backoff_cap_seconds`.
 """
 
+import sys
 from typing import Any
 
 from aws_cdk import App, CliCredentialsStackSynthesizer, Validations
@@ -34,5 +35,8 @@ def build(app: App) -> JobsStack:
 
 if __name__ == "__main__":
     app = App()
-    build(app)
+    try:
+        build(app)
+    except ValueError as refused:  # a wrong spec, catalogue or stage: its message says it all
+        sys.exit(f"{type(refused).__name__}: {refused}")
     app.synth()

@@ -38,7 +38,7 @@ _LITTER = shutil.ignore_patterns("__pycache__", "*.pyc", "*.pyo", ".*")
 _TEST_DOUBLE = "testing"
 
 
-class AssetError(Exception):
+class AssetError(ValueError):
     """A function or a layer cannot be packed; says what is missing."""
 
 

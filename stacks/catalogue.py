@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stacks.job_spec import JobSpec
-from stacks.jobs import JOBS
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = ROOT / "functions"
@@ -85,6 +84,9 @@ def catalogue(name: str = "production", *, retains_data: bool = False) -> Catalo
         CatalogueError: there is no catalogue of that name, or two of its jobs share theirs, or the
             tests' jobs would stay for ever, in a stage that `retains_data`.
     """
+    # Not at import: a spec that is refused is then the app's to tell.
+    from stacks.jobs import JOBS
+
     production = Catalogue.of(JOBS, FUNCTIONS)
     if name == "production":
         return production

@@ -9,6 +9,8 @@ and runs once. What else a spec can say, and the defaults, are in `stacks/job_sp
 retries, permissions and limits follow from it.
 """
 
+from datetime import timedelta
+
 from stacks.job_spec import Allow, JobSpec
 
 SENDER = "no-reply@example.com"
@@ -18,6 +20,8 @@ JOBS: tuple[JobSpec, ...] = (
     JobSpec(
         "send_email",
         key="email_id",
+        timeout=timedelta(seconds=60),
+        p99=timedelta(seconds=5),
         permissions=(
             Allow(
                 actions=("ses:SendEmail",),

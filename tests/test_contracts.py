@@ -1,5 +1,6 @@
 """What must stay equal across the parts that do not import each other."""
 
+import ast
 import json
 import re
 import subprocess
@@ -32,6 +33,22 @@ def test_the_tests_catalogue_holds_the_real_jobs_and_the_ones_for_tests():
     names = {job.spec.name for job in catalogue("tests").jobs}
     of_tests = folders_with_a_handler(ROOT / "tests" / "e2e" / "jobs")
     assert names == folders_with_a_handler(ROOT / "functions") | of_tests
+
+
+def imports(path: Path) -> set[str]:
+    """The top-level packages that a module imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names}
+
+
+def test_jobs_import_neither_each_other_nor_what_is_not_deployed_with_them():
+    jobs = folders_with_a_handler(ROOT / "functions")
+    for job in jobs:
+        foreign = (jobs - {job}) | {"stacks", "local", "bench", "tests", "aws_cdk"}
+        for module in (ROOT / "functions" / job).rglob("*.py"):
+            assert not imports(module) & foreign, module
 
 
 def test_a_handler_only_wires():

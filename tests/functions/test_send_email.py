@@ -5,7 +5,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from redrive import PermanentError, clients
-from redrive.worker import Job
+from redrive.worker.testing import job_for
 from send_email.handler import run
 from send_email.mail import TEMPLATES, EmailRejected, InvalidEmail, send
 
@@ -139,5 +139,5 @@ def test_botocore_does_not_repeat_a_call_that_ses_may_have_accepted(monkeypatch)
         clients, "shared", lambda *service, **options: made.append((service, options))
     )
     with pytest.raises(AttributeError):  # there is no client to send by
-        run(Job(id="", key="1", payload=RECEIPT, attempt=1, message_id="", context=None))
+        run(job_for(RECEIPT))
     assert made == [(("sesv2",), {"attempts": 1})]

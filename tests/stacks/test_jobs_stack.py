@@ -41,8 +41,8 @@ def policies(synthesis: Synthesis) -> set[tuple[str, str]]:
 
 
 def test_logical_ids_are_those_of_the_first_release(dev: Synthesis, prod: Synthesis) -> None:
-    assert holding_data(dev) == LOGICAL_IDS
-    assert holding_data(prod) == LOGICAL_IDS
+    assert holding_data(dev) >= LOGICAL_IDS
+    assert holding_data(prod) >= LOGICAL_IDS
 
 
 def test_new_jobs_beside_it_leave_a_jobs_ids_alone(
@@ -50,7 +50,8 @@ def test_new_jobs_beside_it_leave_a_jobs_ids_alone(
 ) -> None:
     assert set(dev.template["Resources"]) <= set(local.template["Resources"])
     before = JobSpec("send_email", key="email_id")
-    alone = set(dev.template["Resources"])
+    ours = ("SendEmail", "JobsTable", "IdempotencyTable")
+    alone = {name for name in dev.template["Resources"] if name.startswith(ours)}
     assert alone <= set(synthesize(tmp_path, *SHOWCASE, before).template["Resources"])
 
 
@@ -83,14 +84,17 @@ def test_nothing_that_can_be_replaced_has_a_fixed_name(keyed: Synthesis) -> None
 
 def test_outputs_are_those_that_others_rely_on(dev: Synthesis) -> None:
     assert dev.stack_name == "Redrive-dev"
-    assert dev.outputs() == {
-        "SendEmailQueueUrl": "<SendEmailQueue>",
-        "SendEmailDeadLetterQueueUrl": "<SendEmailDeadLetterQueue>",
-        "SendEmailWorkerName": "<SendEmailWorker>",
-        "SendEmailPublishPolicyArn": "<SendEmailPublishPolicy>",
-        "JobsTableName": "<JobsTable>",
-        "IdempotencyTableName": "<IdempotencyTable>",
-    }
+    assert (
+        dev.outputs().items()
+        >= {
+            "SendEmailQueueUrl": "<SendEmailQueue>",
+            "SendEmailDeadLetterQueueUrl": "<SendEmailDeadLetterQueue>",
+            "SendEmailWorkerName": "<SendEmailWorker>",
+            "SendEmailPublishPolicyArn": "<SendEmailPublishPolicy>",
+            "JobsTableName": "<JobsTable>",
+            "IdempotencyTableName": "<IdempotencyTable>",
+        }.items()
+    )
 
 
 def test_every_job_of_the_catalogue_has_its_outputs(local: Synthesis) -> None:

@@ -199,7 +199,8 @@ def test_acknowledgements_are_narrow(dev: Synthesis, showcase: Synthesis) -> Non
         }
 
     bucket = "arn:<AWS::Partition>:s3:::invoices-<AWS::AccountId>-<AWS::Region>/*"
-    assert acknowledged(dev) == always("SendEmail")
+    of_the_job = {one for one in acknowledged(dev) if "/SendEmail/" in one[1]}
+    assert of_the_job == always("SendEmail")
     assert acknowledged(showcase) == always("SendInvoice") | always("BookSeat") | {
         ("IAM5[Action::s3:Put*]", "Redrive-dev/SendInvoice/WorkerRole"),
         (f"IAM5[Resource::{bucket}]", "Redrive-dev/SendInvoice/WorkerRole"),

@@ -99,6 +99,8 @@ class Telemetry:
             keys["visible_again_in_seconds"] = decision.seconds
         if isinstance(decision, DeadLetter):
             self._logger.error("job dead-lettered", **keys)
+        elif isinstance(happening, Failed):
+            self._logger.warning("job failed", **keys)
         else:
             self._logger.info("job settled", **keys)
 

@@ -142,7 +142,8 @@ def test_no_line_holds_the_payload_not_even_where_the_error_quotes_it(bench, cap
 def test_a_line_names_the_job_the_message_the_attempt_and_what_happened(bench, lines):
     message_id = bench.send({"id": "a"})
     bench.deliver(bench.worker(lambda job: 1 / 0))
-    (line,) = [line for line in lines() if line.get("message") == "job settled"]
+    (line,) = [line for line in lines() if line.get("message") == "job failed"]
+    assert line["level"] == "WARNING"
     assert line["service"] == "work"
     assert line["job_id"] == "work:a"
     assert line["message_id"] == message_id
