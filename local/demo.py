@@ -113,7 +113,7 @@ class Demo:
             _mail(number, to="nobody@nowhere.invalid") for number in range(900, 900 + IMPOSSIBLE)
         ]
         half = DELIVERABLE // 2
-        self._publisher.publish_many("send_email", mails[:half] + impossible)
+        self._publisher.publish_many("send_email", impossible + mails[:half])
         yield from self._watch("working", until_sent=half // 2)
         self._ask("POST", "/faults", {"status": 503, "seconds": OUTAGE_SECONDS})
         self._publisher.publish_many("send_email", mails[half:] + mails[:DUPLICATES])

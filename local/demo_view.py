@@ -33,6 +33,10 @@ PLAN = (
 )
 
 
+# The table and its bar fit a terminal of 80 columns, and do not jump as the numbers grow.
+_CELL, _WIDTH = 7, 80
+
+
 def show_progress(console: Console, steps: Iterable[Progress]) -> None:
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
@@ -65,24 +69,30 @@ def show_findings(console: Console, found: list[Finding]) -> bool:
 def _table(progress: Progress) -> Group:
     table = Table()
     for heading in ("waiting", "in flight", "dead", "sent", "elapsed"):
-        table.add_column(heading, justify="right", min_width=9)
-    table.add_column("now", min_width=24)
+        table.add_column(heading, justify="right", min_width=_CELL)
+    table.add_column("now", min_width=24, no_wrap=True)
     table.add_row(
         str(progress.waiting),
         str(progress.in_flight),
         f"[red]{progress.dead}[/]" if progress.dead else "0",
         f"[green]{progress.sent}[/]",
         f"{progress.seconds:.1f} s",
-        progress.phase,
+        _now(progress),
     )
-    return Group(table, ProgressBar(DELIVERABLE + IMPOSSIBLE, progress.ended, width=90))
+    return Group(table, ProgressBar(DELIVERABLE + IMPOSSIBLE, progress.ended, width=_WIDTH))
 
 
 def _line(progress: Progress) -> str:
     return (
         f"{progress.seconds:5.1f} s  waiting {progress.waiting:3}  in flight "
-        f"{progress.in_flight:3}  dead {progress.dead:2}  sent {progress.sent:3}  {progress.phase}"
+        f"{progress.in_flight:3}  dead {progress.dead:2}  sent {progress.sent:3}  {_now(progress)}"
     )
+
+
+def _now(progress: Progress) -> str:
+    if progress.over:
+        return "done"
+    return progress.phase if progress.ended else "the functions start"
 
 
 def run_demo(parent: Path) -> bool:
@@ -106,6 +116,7 @@ def _run_demo(console: Console, state: Path) -> bool:
         shutil.rmtree(state)
         raise
     if held:
+        console.print("All of it held. To play with the same stack: make up", highlight=False)
         shutil.rmtree(state)
     else:
         console.print(f"What the functions logged is in {aws.log}", soft_wrap=True)

@@ -9,6 +9,8 @@ from botocore.exceptions import ClientError
 
 from redrive import PermanentError
 from redrive.testing import lambda_context
+from redrive.worker.idempotency import record_id
+from redrive.worker.jobs_table import Asked, JobsTable
 
 
 def row_of(bench):
@@ -221,6 +223,17 @@ def test_after_a_kill_a_job_runs_alone_and_after_the_others_of_its_batch(bench):
     assert set(bench.ids_run()[:2]) == {"new", "newer"}
     assert set(bench.ids_run()[2:]) == {"bad", "innocent"}
     assert most == [1]
+
+
+def test_a_job_that_another_message_runs_is_not_suspected_of_this_ones_kill(bench, dynamodb):
+    bench.send({"id": "a"})
+    bench.kill_during("a")
+    killed, record = bench.runs[0].message_id, record_id("work", "a")
+    histories = JobsTable("jobs", "idempotency", dynamodb).read(
+        [Asked("work:a", killed, record), Asked("work:a", "another message", record)]
+    )
+    assert histories[killed].unfinished_kills == 0
+    assert histories["another message"].unfinished_kills is None
 
 
 @pytest.mark.parametrize("place", [0, 4, 9])
