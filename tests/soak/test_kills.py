@@ -76,8 +76,8 @@ def test_a_killed_job_is_back_within_its_lease_and_not_in_six_times_the_timeout(
 def test_one_poison_pill_in_a_batch_of_ten_kills_itself_alone(stack):
     # A first job occupies no environment: these ten come as one batch, or as few.
     run_id = str(uuid4())
-    payloads = [{"id": f"{run_id}-{number}", "seconds": 1} for number in range(9)]
-    bad = {"id": f"{run_id}-bad", "dying_runs": 99, "dies_after_seconds": 0.5}
+    payloads = [{"id": f"{run_id}-{number}", "seconds": 0.5} for number in range(9)]
+    bad = {"id": f"{run_id}-bad", "dying_runs": 99, "dies_after_seconds": 0.2}
     stack.publisher.publish_many("long", [*payloads, bad])
     dead = stack.await_dead_letter("long", json.dumps(bad, separators=(",", ":")))
     cause = cause_of(dead)
