@@ -12,7 +12,7 @@ import redrive
 _making = Lock()
 
 
-def config(*, threads: int = 1, attempts: int = 3) -> Config:
+def config(*, threads: int = 1, attempts: int = 3, read_timeout_seconds: float = 10) -> Config:
     """Settings for a client that `threads` threads share; `attempts` counts the first call too.
 
     A pool smaller than the threads opens and closes TLS connections, at 20 ms of CPU each.
@@ -26,7 +26,7 @@ def config(*, threads: int = 1, attempts: int = 3) -> Config:
         max_pool_connections=max(threads, 1),
         retries={"total_max_attempts": attempts, "mode": "standard"},
         connect_timeout=3,
-        read_timeout=10,
+        read_timeout=read_timeout_seconds,
         tcp_keepalive=True,
     )
 

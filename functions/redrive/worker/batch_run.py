@@ -3,6 +3,7 @@
 Nothing here decides a message's fate: that is `outcome.decide`.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,10 +28,12 @@ from redrive.worker.outcome import (
     Facts,
     Failed,
     Happening,
+    LeaseLost,
     Leave,
     NotStarted,
     Return,
     decide,
+    hand_back,
     put_off,
 )
 from redrive.worker.settings import Settings
@@ -155,6 +158,8 @@ class BatchRun:
     def _run(self, delivery: Delivery) -> Happening:
         if self._context.get_remaining_time_in_millis() < self._settings.p99_seconds * 1000:
             return NotStarted("NoTimeLeft")
+        if self._settings.lease is not None and self._heartbeat.until <= time.time() * 1000:
+            return LeaseLost()  # its claim would have lapsed at its birth
         slot = self._environment.slots.get()
         self._heartbeat.watch(slot)
         try:
@@ -195,7 +200,8 @@ class BatchRun:
 
     def _hand_back(self, delivery: Delivery, reason: str) -> None:
         delivery.happening = NotStarted(reason)
-        delivery.decision = self._decide(delivery, delivery.happening)
+        # Not `decide`: a message that is too old would count as dead-lettered, and nobody sent it.
+        delivery.decision = hand_back(self._facts(delivery), self._environment.random)
 
     def _dead_letter(self, delivery: Delivery, decision: DeadLetter) -> None:
         message, table = delivery.message, self._environment.jobs_table
@@ -208,6 +214,8 @@ class BatchRun:
             self._hand_back(delivery, "DeadLetterRefused")
             with self._troubles("jobs table failed", delivery):
                 table.mark_dying(delivery.job_id, message.id, cause)
+                if delivery.forget_claim:
+                    delivery.forget_claim()  # the row says it now; the next delivery has no claim
             return
         delivery.decision, delivery.cause = decision, cause
         before = message.envelope or Envelope()

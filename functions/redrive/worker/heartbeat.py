@@ -129,10 +129,10 @@ class Heartbeat:
 
     def _renew(self) -> None:
         until = self._lease_end()
-        if not self._renew_messages(until):
-            return
-        # The claims after the messages, and no longer than they: when a run has died, the first
-        # delivery finds its claim lapsed.
+        self._renew_messages(until)
+        # The claims no longer than the messages: when a run has died, the first delivery finds its
+        # claim lapsed. But also where SQS did not renew them: the runs live, and whoever gets their
+        # messages must find them running.
         self.until = until
         with self._changed:
             runs = list(self._runs)
@@ -142,15 +142,14 @@ class Heartbeat:
             except Exception as error:
                 self._on_trouble("claim not renewed", aws_errors.code(error), 1)
 
-    def _renew_messages(self, until: float) -> bool:
-        """False where SQS did not renew them all; those that it has given to others are let go."""
+    def _renew_messages(self, until: float) -> None:
+        """Those that SQS has given to others are let go."""
         with self._changed:
             held = list(self._held)
         seconds = max(math.ceil(until / 1000 - time.time()), 1)
         refused = self._change("lease not renewed", [(receipt, seconds) for receipt in held])
         with self._changed:
             self._held -= refused.lost.keys()
-        return not refused.missed
 
     def _set_backoffs(self) -> None:
         with self._changed:

@@ -127,7 +127,7 @@ class RunSlot:
         """
         context = LeaseContext(job.context, lease_until)
         self._config.register_lambda_context(context)  # type: ignore[arg-type]
-        self._layer.begin(job.message_id, job.context)
+        self._layer.begin(job.message_id, job.context, job.attempt)
         current = self._current = _Current(function, job)
         store_error: BaseException | None = None
         otherwise: Happening = Duplicate()

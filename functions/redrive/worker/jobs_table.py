@@ -6,6 +6,7 @@ One row for each message that failed, under its job's id; a job that succeeds at
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -93,15 +94,14 @@ class JobsTable:
         """Writes that the message is to be dead-lettered, which was refused: not to be run
         again.
         """
-        self._client.put_item(
-            TableName=self._jobs,
-            Item={
+        self._put_unless_dead(
+            {
                 **_row_key(job_id, message_id),
                 "dying": {"BOOL": True},
                 "attempts": {"N": str(cause.attempts)},
                 "cause": {"S": json.dumps(asdict(cause))},
                 "expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
-            },
+            }
         )
 
     def mark_dead(
@@ -121,15 +121,29 @@ class JobsTable:
             },
         )
 
+    def _put_unless_dead(self, row: Item) -> None:
+        """Another delivery of the message, at the same time, may have had its dead letter sent."""
+        try:
+            self._client.put_item(
+                TableName=self._jobs, Item=row, ConditionExpression="attribute_not_exists(dead)"
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
+
     def _read(self, asked: Sequence[Asked]) -> dict[str, History]:
-        rows = [_row_key(one.job_id, one.message_id) for one in asked]
-        # Two messages of one job share its record, and no key may stand twice.
+        # Two messages of one job share its record, one message may be there twice, and no key may
+        # stand twice.
+        rows = [_row_key(*ids) for ids in sorted({(one.job_id, one.message_id) for one in asked})]
         records = [_record_key(id_) for id_ in sorted({one.record_id for one in asked})]
         found, unread = self._get({self._jobs: rows, self._idempotency: records})
         histories = {}
         for one in asked:
             row, record = _row_key(one.job_id, one.message_id), _record_key(one.record_id)
-            if row not in unread and record not in unread:
+            if row in unread or record in unread:
+                continue
+            # A row that another version wrote keeps its own message back, not the whole batch.
+            with suppress(TypeError, ValueError, KeyError):
                 histories[one.message_id] = _history(
                     _item(found[self._jobs], row),
                     _item(found[self._idempotency], record),
@@ -172,9 +186,16 @@ def _history(row: Item, record: Item, message_id: str) -> History:
         record.get("status", {}).get("S") == "INPROGRESS"
         and record.get("message_id", {}).get("S") == message_id
     )
+    killed = record.get("killed", {}).get("M", {}).get(message_id)
     return History(
         attempts=int(row.get("attempts", {}).get("N", 0)),
         dead=bool(row.get("dead", {}).get("BOOL")),
         dying=Cause(**json.loads(row["cause"]["S"])) if "dying" in row else None,
-        unfinished_kills=int(record.get("kills", {}).get("N", 0)) if unfinished else None,
+        unfinished_kills=(
+            int(record.get("kills", {}).get("N", 0))
+            if unfinished
+            else int(killed["N"])
+            if killed
+            else None
+        ),
     )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Item: TypeAlias = dict[str, Any]
 
 _IN_PROGRESS: Final = "INPROGRESS"
+_MESSAGES_REMEMBERED: Final = 10  # of one job, killed in turn
 
 
 class LeaseLost(Exception):
@@ -43,9 +44,13 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadRun:
-    """A run that ended without a word. `kills` counts the runs of this message that ended so."""
+    """A run that ended without a word. `kills` counts the runs of this message that ended so,
+    `killed` those of the job's other messages. `failed`: it did say a word, in the jobs table.
+    """
 
     kills: int
+    killed: dict[str, int]
+    failed: bool
     request_id: str
     log_stream: str
 
@@ -65,10 +70,10 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         self._max_kills, self._group = max_kills, group
         self._claimed: str | None = None
 
-    def begin(self, message_id: str, context: LambdaContext) -> None:
+    def begin(self, message_id: str, context: LambdaContext, attempt: int = 1) -> None:
         """Names the run that comes next."""
         self._owner = uuid4().hex
-        self._message_id, self._context = message_id, context
+        self._message_id, self._context, self._attempt = message_id, context, attempt
         self._claimed = None
         self.dead_run: DeadRun | None = None
         """The run that was taken over from, if there was one."""
@@ -82,7 +87,11 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         """
         claimed = self._claimed
         if claimed is not None:
-            self._update_own(claimed, {"in_progress_expiration": {"N": str(int(until))}})
+            try:
+                self._update_own(claimed, {"in_progress_expiration": {"N": str(int(until))}})
+            except LeaseLost:
+                if self._claimed == claimed:  # else the run has ended, and given it back
+                    raise
 
     def forgetting(self, key: str) -> Callable[[], None]:
         """A call that removes this run's claim, also when the layer has gone on to other runs."""
@@ -100,9 +109,9 @@ class LeasedLayer(DynamoDBPersistenceLayer):
             ConditionExpression="attribute_not_exists(id) OR expiration < :now",
             ExpressionAttributeValues={":now": {"N": str(int(time.time()))}},
         )
-        if old and (dead_run := self._dead_run(old)):
+        if old and not self._is_own(old) and (dead_run := self._dead_run(old)):
             old = self._take_over(data_record, old, dead_run)
-        if old and old.get("owner", {}).get("S") != self._owner:
+        if old and not self._is_own(old):
             self.busy_until = _number(old, "in_progress_expiration")
             raise IdempotencyItemAlreadyExistsError(old_data_record=self._item_to_data_record(old))
         # Not refused; or by our own claim, which botocore repeated since its answer came too late.
@@ -124,14 +133,20 @@ class LeasedLayer(DynamoDBPersistenceLayer):
 
     # --- their calls ------------------------------------------------------------------------------
 
-    def _claim(self, data_record: "DataRecord", kills: int, **condition: Any) -> Item | None:
+    def _claim(
+        self,
+        data_record: "DataRecord",
+        kills: int,
+        killed: dict[str, int] | None = None,
+        **condition: Any,
+    ) -> Item | None:
         """Puts the record in progress. Returns the one that stands against the condition, if
         any.
         """
         try:
             self.client.put_item(
                 TableName=self.table_name,
-                Item=self._claim_item(data_record, kills),
+                Item=self._claim_item(data_record, kills, killed),
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **condition,
             )
@@ -141,7 +156,9 @@ class LeasedLayer(DynamoDBPersistenceLayer):
             raise
         return None
 
-    def _claim_item(self, data_record: "DataRecord", kills: int) -> Item:
+    def _claim_item(
+        self, data_record: "DataRecord", kills: int, killed: dict[str, int] | None = None
+    ) -> Item:
         return {
             **self._get_key(data_record.idempotency_key),
             "status": {"S": data_record.status},
@@ -150,6 +167,8 @@ class LeasedLayer(DynamoDBPersistenceLayer):
             "owner": {"S": self._owner},
             "message_id": {"S": self._message_id},
             "kills": {"N": str(kills)},
+            "attempt": {"N": str(self._attempt)},
+            "killed": {"M": {id_: {"N": str(count)} for id_, count in (killed or {}).items()}},
             "request_id": {"S": self._context.aws_request_id},
             "log_stream": {"S": self._context.log_stream_name},
         }
@@ -159,6 +178,7 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         standing = self._claim(
             data_record,
             kills=dead_run.kills,
+            killed=dead_run.killed,
             # Neither renewed nor taken over since it was read.
             ConditionExpression="in_progress_expiration = :until AND #status = :in_progress",
             ExpressionAttributeNames={"#status": "status"},
@@ -167,7 +187,7 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 ":in_progress": {"S": _IN_PROGRESS},
             },
         )
-        if standing is None:
+        if (standing is None or self._is_own(standing)) and not dead_run.failed:
             self.dead_run = dead_run
             if dead_run.kills >= self._max_kills:
                 raise Killed(dead_run.kills, dead_run.request_id, dead_run.log_stream)
@@ -177,19 +197,30 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         in_progress = old["status"]["S"] == _IN_PROGRESS
         if not in_progress or _number(old, "in_progress_expiration") >= time.time() * 1000:
             return None
-        same_message = old.get("message_id", {}).get("S") == self._message_id
+        killed = {id_: int(count["N"]) for id_, count in old.get("killed", {}).get("M", {}).items()}
+        message_id = old.get("message_id", {}).get("S", "")
+        # A run whose attempt was counted since has failed; only its claim could not be removed.
+        failed = message_id == self._message_id and _number(old, "attempt") < self._attempt
+        if message_id:
+            killed[message_id] = int(_number(old, "kills")) + (not failed)
         return DeadRun(
-            kills=int(_number(old, "kills")) + 1 if same_message else 0,
+            kills=killed.pop(self._message_id, 0),
+            killed=dict(list(killed.items())[-_MESSAGES_REMEMBERED:]),
+            failed=failed,
             request_id=old.get("request_id", {}).get("S", ""),
             log_stream=old.get("log_stream", {}).get("S", ""),
         )
 
+    def _is_own(self, item: Item) -> bool:
+        return bool(item.get("owner", {}).get("S") == self._owner)
+
     def _delete_own(self, key: str, owner: str) -> None:
-        with _lease_lost_where_refused():
+        with _lease_lost_where_refused(), _gone_where_repeated():
             self.client.delete_item(
                 TableName=self.table_name,
                 Key=self._get_key(key),
                 ConditionExpression="#owner = :owner",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 ExpressionAttributeNames={"#owner": "owner"},
                 ExpressionAttributeValues={":owner": {"S": owner}},
             )
@@ -217,6 +248,17 @@ def _lease_lost_where_refused() -> Iterator[None]:
         if _is_condition_failure(error):
             raise LeaseLost from error
         raise
+
+
+@contextmanager
+def _gone_where_repeated() -> Iterator[None]:
+    """Botocore repeats a delete whose answer came too late; the second finds nothing."""
+    try:
+        yield
+    except ClientError as error:
+        repeats = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+        if not (_is_condition_failure(error) and repeats and not error.response.get("Item")):
+            raise
 
 
 def _is_condition_failure(error: ClientError) -> bool:

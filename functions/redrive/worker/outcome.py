@@ -163,6 +163,11 @@ def decide(happening: Happening, facts: Facts, contract: Contract, random: Rando
     return _before_sqs_does(_decide(happening, facts, contract, random), facts, contract)
 
 
+def hand_back(facts: Facts, random: Random) -> Return:
+    """What is done with a message that has no confirmed copy elsewhere, however old it is."""
+    return Return(backoff_seconds(HAND_BACK, facts.receives, random))
+
+
 def put_off(seconds: int, facts: Facts, contract: Contract) -> Decision:
     """What is done with a message that waits for an earlier one of its group."""
     return _before_sqs_does(Return(seconds), facts, contract)

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import boto3
+from botocore.config import Config
 
 from redrive import clients
 from redrive.errors import NotAnSqsEvent
@@ -68,9 +69,18 @@ class Worker:
     def _build(self) -> Environment:
         settings = self._settings or Settings.from_environment()
         threads = settings.batch_concurrency
-        config = clients.config(threads=threads + 1)  # the heartbeat is one more
-        sqs = self._sqs or boto3.client("sqs", config=config)
-        dynamodb = self._dynamodb or boto3.client("dynamodb", config=config)
+        # A call that hangs must not cost the lease that it was to renew.
+        patience = min(settings.lease_seconds / 3, 10)
+
+        def config(attempts: int) -> Config:
+            return clients.config(
+                threads=threads + 1,  # the heartbeat is one more
+                attempts=attempts,
+                read_timeout_seconds=patience,
+            )
+
+        sqs = self._sqs or boto3.client("sqs", config=config(attempts=2))
+        dynamodb = self._dynamodb or boto3.client("dynamodb", config=config(attempts=3))
         table = settings.idempotency_table
         group = GroupCommit(dynamodb, table, threads) if self._group_commit else None
         slots: SimpleQueue[RunSlot] = SimpleQueue()
