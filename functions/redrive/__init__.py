@@ -4,6 +4,8 @@ The modules at this level need boto3 alone and never import `redrive.worker`, wh
 (`pip install redrive[worker]`).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from redrive.errors import (
     ContinueLater,
     DeadlineExceeded,
@@ -14,7 +16,9 @@ from redrive.errors import (
     RetryLater,
     UnknownJob,
 )
-from redrive.publisher import Publisher
+
+if TYPE_CHECKING:
+    from redrive.publisher import Publisher
 
 __version__ = "0.1.0"
 
@@ -29,3 +33,12 @@ __all__ = [
     "RetryLater",
     "UnknownJob",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when asked for: a worker that publishes nothing need not wait for it at its cold start.
+    if name == "Publisher":
+        from redrive.publisher import Publisher
+
+        return Publisher
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
