@@ -39,3 +39,8 @@ def reason(error: BaseException) -> str:
     if isinstance(error, ClientError):
         return error.response.get("Error", {}).get("Message", "")
     return str(error)
+
+
+def is_condition_failure(error: ClientError) -> bool:
+    """Whether DynamoDB refused a write because its condition did not hold."""
+    return code(error) == "ConditionalCheckFailedException"

@@ -139,16 +139,21 @@ class BatchRun:
         seconds = first.decision.seconds if isinstance(first.decision, Return) else 0
         for delivery in later:
             delivery.happening = NotStarted("EarlierInGroup")
-            decision = put_off(seconds, self._facts(delivery), self._settings.contract)
-            self._settle(delivery, decision)
-            self._telemetry.settled(delivery)
+            with self._settling(delivery):
+                facts = self._facts(delivery)
+                self._settle(delivery, put_off(seconds, facts, self._settings.contract))
         waiting = [one.message for one in (first, *later) if isinstance(one.decision, Return)]
         self._heartbeat.release(waiting, seconds)
 
     def _run_and_settle(self, delivery: Delivery) -> None:
-        try:
+        with self._settling(delivery):
             delivery.happening = delivery.happening or self._run(delivery)
             self._settle(delivery, self._decide(delivery, delivery.happening))
+
+    @contextmanager
+    def _settling(self, delivery: Delivery) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             # A fault of ours: the message stays in the queue, and its neighbours go on.
             self._telemetry.trouble("worker failed", delivery, error)

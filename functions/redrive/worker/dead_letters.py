@@ -61,8 +61,8 @@ def envelope_of(message: Message, job_id: str, queue_url: str, cause: Cause) -> 
 def attributes_with(message: Message, envelope: Envelope) -> dict[str, Any]:
     """The message's own attributes, and `redrive` where there is room for it.
 
-    There is none beside ten attributes, within 4 KB of the size limit, or where the name is taken
-    by something that is not ours: then the row in the jobs table alone tells the cause.
+    There is none beside ten attributes, where it would pass the size limit, or where the name is
+    taken by something that is not ours: then the row in the jobs table alone tells the cause.
     """
     own = {name: value for name, value in message.attributes.items() if name != ENVELOPE}
     if ENVELOPE in message.attributes and message.envelope is None:

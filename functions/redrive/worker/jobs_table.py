@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from botocore.exceptions import ClientError
 
+from redrive import aws_errors
 from redrive.message import Cause
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class JobsTable:
                 },
             )
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+            if not aws_errors.is_condition_failure(error):
                 raise
 
     def mark_dying(self, job_id: str, message_id: str, cause: Cause) -> None:
@@ -128,7 +129,7 @@ class JobsTable:
                 TableName=self._jobs, Item=row, ConditionExpression="attribute_not_exists(dead)"
             )
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+            if not aws_errors.is_condition_failure(error):
                 raise
 
     def _read(self, asked: Sequence[Asked]) -> dict[str, History]:

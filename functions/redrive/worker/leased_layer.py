@@ -24,6 +24,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from botocore.exceptions import ClientError
 
+from redrive import aws_errors
 from redrive.errors import Killed
 from redrive.worker.group_commit import GroupCommit
 from redrive.worker.job import LambdaContext
@@ -151,7 +152,7 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 **condition,
             )
         except ClientError as error:
-            if _is_condition_failure(error):
+            if aws_errors.is_condition_failure(error):
                 return error.response["Item"]  # type: ignore[typeddict-item, no-any-return]
             raise
         return None
@@ -245,7 +246,7 @@ def _lease_lost_where_refused() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if _is_condition_failure(error):
+        if aws_errors.is_condition_failure(error):
             raise LeaseLost from error
         raise
 
@@ -257,12 +258,10 @@ def _gone_where_repeated() -> Iterator[None]:
         yield
     except ClientError as error:
         repeats = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-        if not (_is_condition_failure(error) and repeats and not error.response.get("Item")):
+        if not (
+            aws_errors.is_condition_failure(error) and repeats and not error.response.get("Item")
+        ):
             raise
-
-
-def _is_condition_failure(error: ClientError) -> bool:
-    return error.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException"
 
 
 def _number(item: Item, name: str) -> float:

@@ -88,6 +88,15 @@ def test_a_group_near_its_end_stays_in_its_queue_while_its_dead_letters_are_refu
     assert len(fifo_bench.queue) == 2
 
 
+def test_a_fault_of_the_worker_in_a_group_fails_no_batch(fifo_bench, monkeypatch):
+    for id_ in "12":
+        fifo_bench.send({"id": id_}, MessageGroupId="G", MessageDeduplicationId=id_)
+    too_old(fifo_bench)
+    monkeypatch.setattr("redrive.worker.batch_run.cause_of", lambda *_, **__: 1 / 0)
+    assert fifo_bench.deliver(fifo_bench.worker(fail)).error is None
+    assert len(fifo_bench.queue) == 2
+
+
 def test_a_killed_job_whose_dead_letter_was_refused_leaves_no_claim(bench, monkeypatch):
     bench.send({"id": "a"})
     for _ in range(3):
