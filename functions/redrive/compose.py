@@ -2,7 +2,9 @@
 
 import json
 import re
+import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -18,7 +20,9 @@ from redrive.errors import (
 from redrive.message import (
     ENVELOPE,
     Attributes,
+    Envelope,
     is_control_message,
+    iso_time,
     job_id,
     message_bytes,
     read_payload,
@@ -61,10 +65,13 @@ def compose(
     attributes: Mapping[str, AttributeValue] | None = None,
     group_id: str | None = None,
     deduplication_id: str | None = None,
+    expires_in: timedelta | None = None,
 ) -> Composed:
     """The message of one payload. Raises InvalidMessage and its kinds, saying what is wrong."""
     body = encode(payload)
     own = encode_attributes(attributes or {})
+    if expires_in is not None:
+        own[ENVELOPE] = _expiry(expires_in)
     size = message_bytes(body, own)
     if size > destination.max_message_bytes:
         raise MessageTooLarge(
@@ -124,6 +131,16 @@ def encode_attributes(values: Mapping[str, AttributeValue]) -> Attributes:
     for name in values:
         _check_attribute_name(name)
     return {name: _attribute(name, value) for name, value in values.items()}
+
+
+def _expiry(expires_in: Any) -> dict[str, Any]:
+    if not isinstance(expires_in, timedelta) or expires_in <= timedelta(0):
+        raise InvalidMessage(f"expires_in is a timedelta above zero, not {expires_in!r}")
+    try:
+        expires_at = iso_time((time.time() + expires_in.total_seconds()) * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidMessage(f"expires_in={expires_in!r} is after the last date there is") from None
+    return {"DataType": "String", "StringValue": Envelope(expires_at=expires_at).render()}
 
 
 def _check_attribute_name(name: Any) -> None:

@@ -4,6 +4,7 @@
     ├── PermanentError          give up: dead-letter now, on this attempt
     │   ├── UnusablePayload     the body is no JSON object, or has no key
     │   ├── Killed              its runs ended without a word, too often
+    │   ├── Expired             its publisher did not want it done so late
     │   ├── Expiring            it would come back when SQS is about to delete it
     │   └── ReceivedTooOften    it would come back when SQS is about to move it
     ├── RetryLater              try again after so many seconds; an attempt
@@ -56,6 +57,10 @@ class Killed(PermanentError):
 
     def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
         return type(self), (self.kills, self.request_id, self.log_stream)
+
+
+class Expired(PermanentError):
+    """The message is older than its publisher's `expires_in`; the job was not run."""
 
 
 class Expiring(PermanentError):

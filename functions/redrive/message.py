@@ -276,14 +276,17 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What the `redrive` attribute says, version 1. `metadata` is the publisher's, carried as it
-    is.
+    """What the `redrive` attribute says, version 1. Times are ISO 8601 with a zone.
+
+    After `expires_at` the publisher does not want the job run. `metadata` is what the publisher
+    says besides, carried as it is.
     """
 
     id: str | None = None
     message_id: str | None = None
     queue: str | None = None
     sent_at: str | None = None
+    expires_at: str | None = None
     replays: int = 0
     force: int = 0
     cause: Cause | None = None
@@ -302,6 +305,8 @@ class Envelope:
                 return None
             if min(known.get("replays", 0), known.get("force", 0)) < 0:
                 return None
+            if known.get("expires_at") is not None:
+                read_time(known["expires_at"])
             return cls(**known, cause=_cause(cause), metadata=fields)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UnusablePayload):
             return None
@@ -317,6 +322,11 @@ class Envelope:
             **{name: getattr(self, name) for name in _ENVELOPE_TYPES},
             "cause": None,
         }
+        fields = {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name in self.metadata
+        }
         if self.cause is None:
             return _within_limit(json.dumps(fields))
         fields["cause"] = asdict(self.cause) | {"message": ""}
@@ -330,6 +340,7 @@ _ENVELOPE_TYPES: dict[str, tuple[type, ...]] = {
     "message_id": (str, type(None)),
     "queue": (str, type(None)),
     "sent_at": (str, type(None)),
+    "expires_at": (str, type(None)),
     "replays": (int,),
     "force": (int,),
 }
@@ -366,3 +377,14 @@ def iso_time(milliseconds: float) -> str:
     """Milliseconds since the epoch as ISO 8601 in UTC: `2026-11-29T10:00:00.123Z`."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def read_time(text: str) -> float:
+    """The reverse of `iso_time`: milliseconds since the epoch.
+
+    Raises ValueError for what is not ISO 8601, and for a time without a zone.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text} has no time zone: end it with Z for UTC, or with +02:00")
+    return moment.timestamp() * 1000

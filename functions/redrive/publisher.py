@@ -6,6 +6,7 @@ Needs boto3 alone; never imports `redrive.worker`.
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from random import Random
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -65,13 +66,15 @@ class Publisher:
         attributes: Mapping[str, AttributeValue] | None = None,
         group_id: str | None = None,
         deduplication_id: str | None = None,
+        expires_in: timedelta | None = None,
     ) -> str:
         """Publishes one job; returns its id, `<job>:<key>`, once SQS has confirmed the message.
 
         On a FIFO queue `group_id` is required, and the jobs of one group run in order; on a
         standard queue it names the tenant, for SQS's fair queues. `deduplication_id`, on FIFO
         queues only, makes SQS drop what is published under it again within five minutes; without
-        one every message counts.
+        one every message counts. A job that was not started within `expires_in` is dead-lettered
+        as `Expired` instead of run.
 
         Raises UnknownJob, SettingsError, or InvalidMessage and its kinds, before any call to SQS;
         and PublishFailed, from boto3's error, where SQS did not confirm. To publish again is then
@@ -84,6 +87,7 @@ class Publisher:
             attributes=attributes,
             group_id=group_id,
             deduplication_id=deduplication_id,
+            expires_in=expires_in,
         )
         try:
             sqs.send_message(QueueUrl=destination.queue_url, **message.fields)
@@ -101,6 +105,7 @@ class Publisher:
         attributes: PerPayload[Mapping[str, AttributeValue] | None] = None,
         group_id: PerPayload[str | None] = None,
         deduplication_id: Callable[[Any], str | None] | None = None,
+        expires_in: PerPayload[timedelta | None] = None,
     ) -> int:
         """Publishes every payload, ten to a call, in order; returns how many SQS confirmed.
 
@@ -122,6 +127,7 @@ class Publisher:
                 attributes=attributes(payload) if callable(attributes) else attributes,
                 group_id=group_id(payload) if callable(group_id) else group_id,
                 deduplication_id=deduplication_id(payload) if deduplication_id else None,
+                expires_in=expires_in(payload) if callable(expires_in) else expires_in,
             )
 
         bulk = BulkSend(sqs, destination, compose_one, sleep=self._sleep, random=self._random)

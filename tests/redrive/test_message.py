@@ -2,6 +2,7 @@
 
 import json
 import string
+import time
 from contextlib import suppress
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from redrive.message import (
     job_id,
     message_bytes,
     read_payload,
+    read_time,
     render_key,
     sendable_attributes,
 )
@@ -413,7 +415,8 @@ ENVELOPE = Envelope(
     replays=2,
     force=1,
     cause=CAUSE,
-    metadata={"tenant": "ü", "expires_at": 7},
+    expires_at="2026-11-30T09:00:00.000Z",
+    metadata={"tenant": "ü", "nothing": None},
 )
 
 
@@ -475,6 +478,9 @@ def changed(**changes):
         changed(queue=["q"]),
         changed(sent_at=1767225600),
         changed(message_id={}),
+        changed(expires_at=1767225600),
+        changed(expires_at="tomorrow"),
+        changed(expires_at="2026-11-30T09:00:00"),
         changed(cause="closed"),
         changed(cause=["closed"]),
         changed(cause={}),
@@ -559,7 +565,31 @@ def test_the_longest_key_leaves_room_for_the_cause():
     assert Envelope.parse(long.render()) == long
 
 
-@pytest.mark.parametrize("name", ["v", "id", "replays", "cause"])
+def test_a_publishers_envelope_says_no_more_than_it_means():
+    text = Envelope(expires_at="2026-11-30T09:00:00+01:00").render()
+    assert json.loads(text) == {
+        "v": 1,
+        "expires_at": "2026-11-30T09:00:00+01:00",
+        "replays": 0,
+        "force": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-29T10:00:00.123Z", "2026-11-29T10:00:00.123+00:00", "2026-11-29T19:00:00.123+09:00"],
+)
+def test_a_time_is_the_same_in_every_zone_and_on_every_machine(monkeypatch, text):
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    time.tzset()
+    try:
+        assert iso_time(read_time(text)) == "2026-11-29T10:00:00.123Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("name", ["v", "id", "replays", "cause", "expires_at"])
 def test_a_publishers_metadata_cannot_stand_in_for_our_own(name):
     envelope = Envelope(id="a", metadata={name: 99})
     parsed = Envelope.parse(envelope.render())

@@ -8,7 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections import UserDict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import boto3
@@ -29,7 +29,7 @@ from redrive.errors import (
     TooManyAttributes,
     UnknownJob,
 )
-from redrive.message import Message, message_bytes, read_payload
+from redrive.message import Message, message_bytes, read_payload, read_time
 from redrive.testing import InMemoryQueue, InMemorySqs, aws_error, lambda_event
 
 KIB = 1024
@@ -552,6 +552,49 @@ def test_a_callers_own_deduplication_id_is_kept(fifo):
     )
     assert [(one["id"]) for one in fifo.arrived] == [1, 2]
     assert fifo.queue.messages[1].system["MessageDeduplicationId"] == "d-2"
+
+
+# --- expiry ---------------------------------------------------------------------------------------
+
+
+def expiries(stage):
+    received = stage.queue.receive(10)
+    messages = [Message.from_record(one) for one in lambda_event(received, stage.queue)["Records"]]
+    return [one.envelope and read_time(one.envelope.expires_at) for one in messages]
+
+
+def test_a_message_says_until_when_its_publisher_wants_it(stage):
+    before = int(time.time() * 1000)
+    stage.publish({"id": 1}, expires_in=timedelta(minutes=5))
+    (expires_at,) = expiries(stage)
+    assert before <= expires_at - 300_000 <= time.time() * 1000
+
+
+def test_each_message_of_many_may_have_its_own_expiry(stage):
+    stage.publish_many([{"id": 1}], expires_in=timedelta(hours=1))
+    stage.publish_many(
+        [{"id": 2}, {"id": 3}],
+        expires_in=lambda payload: timedelta(minutes=1) if payload["id"] == 2 else None,
+    )
+    hour, minute, never = expiries(stage)
+    assert 3_500_000 < hour - minute < 3_600_000
+    assert never is None
+
+
+def test_the_expiry_is_counted_in_a_messages_size(stage):
+    room = stage.queue.max_message_bytes - len('{"id":1,"pad":""}')
+    stage.publish({"id": 1, "pad": "x" * room})
+    with pytest.raises(MessageTooLarge):
+        stage.publish({"id": 1, "pad": "x" * room}, expires_in=timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    "wrong", [timedelta(0), timedelta(seconds=-1), 300, "5 minutes", timedelta.max]
+)
+def test_an_expiry_that_means_nothing_is_refused(stage, wrong):
+    with pytest.raises(InvalidMessage, match="expires_in"):
+        stage.publish({"id": 1}, expires_in=wrong)
+    assert stage.arrived == []
 
 
 @pytest.mark.parametrize(

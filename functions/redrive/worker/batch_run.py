@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from redrive.message import Cause, Envelope, Message
+from redrive.errors import Expired
+from redrive.message import Cause, Envelope, Message, read_time
 from redrive.worker.batch import Delivery, apart, lanes, open_message
 from redrive.worker.causes import cause_of
 from redrive.worker.dead_letters import DeadLetters
 from redrive.worker.group_commit import GroupCommit
 from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.idempotency import JobFunction, RunSlot, record_id
-from redrive.worker.job import LambdaContext
+from redrive.worker.job import Job, LambdaContext
 from redrive.worker.jobs_table import Asked, JobsTable
 from redrive.worker.outcome import (
     Acknowledge,
@@ -165,19 +166,41 @@ class BatchRun:
             return NotStarted("NoTimeLeft")
         if self._settings.lease is not None and self._heartbeat.until <= time.time() * 1000:
             return LeaseLost()  # its claim would have lapsed at its birth
+        expired = self._expired(delivery)
         slot = self._environment.slots.get()
         self._heartbeat.watch(slot)
         try:
-            run = slot.run(self._environment.function, delivery.job, lambda: self._heartbeat.until)
+            run = slot.run(
+                expired or self._environment.function, delivery.job, lambda: self._heartbeat.until
+            )
         finally:
             self._heartbeat.forget(slot)
             self._environment.slots.put(slot)
-        delivery.milliseconds, delivery.forget_claim = run.milliseconds, run.forget_claim
+        delivery.milliseconds = None if expired else run.milliseconds
+        delivery.forget_claim = run.forget_claim
         if run.dead_run:
             self._telemetry.run_killed(delivery, run.dead_run)
         if run.store_error:
             self._telemetry.trouble("idempotency table failed", delivery, run.store_error)
         return run.happening
+
+    def _expired(self, delivery: Delivery) -> JobFunction | None:
+        """What is run in the job's place where it comes too late.
+
+        It takes a claim all the same: without one nobody knows whether the job was done before.
+        """
+        envelope = delivery.message.envelope or Envelope()
+        # Who forces a replay wants the job run, however late it is.
+        if envelope.expires_at is None or envelope.force:
+            return None
+        if self._environment.clock() * 1000 < read_time(envelope.expires_at):
+            return None
+        error = Expired(f"its publisher did not want it run after {envelope.expires_at}")
+
+        def refuse(_: Job) -> NoReturn:
+            raise error
+
+        return refuse
 
     # --- settling ---------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ def envelope_of(message: Message, job_id: str, queue_url: str, cause: Cause) -> 
         queue=queue_url,
         # A replayed message is a new one to SQS; the first send is the one that people ask for.
         sent_at=before.sent_at if before.replays and before.sent_at else iso_time(message.sent_at),
+        expires_at=before.expires_at,
         replays=before.replays,
         force=before.force,
         cause=cause,

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from redrive.errors import (
     ContinueLater,
+    Expired,
     Expiring,
     Killed,
     PermanentError,
@@ -195,7 +196,7 @@ def _after_failure(
     error: BaseException, attempt: int, policy: RetryPolicy, random: Random
 ) -> Decision:
     match error:
-        case Killed():
+        case Killed() | Expired():
             return DeadLetter(error, attempt - 1)
         case PermanentError():
             return DeadLetter(error, attempt)
@@ -206,7 +207,8 @@ def _after_failure(
         case RetryLater():
             return Return(min(math.ceil(error.seconds), LONGEST_DELAY_SECONDS), attempt=True)
         case _:
-            return Return(backoff_seconds(policy, attempt, random), attempt=True)
+            wait = backoff_seconds(policy, attempt, random)
+            return Return(min(wait, LONGEST_DELAY_SECONDS), attempt=True)
 
 
 def _before_sqs_does(decision: Decision, facts: Facts, contract: Contract) -> Decision:

@@ -1,11 +1,14 @@
 """The delivery contract, as far as it is decided message by message."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from redrive import ContinueLater, DeadlineExceeded, PermanentError, RetryLater
-from redrive.errors import Expiring, Killed, ReceivedTooOften, UnusablePayload
+from redrive.errors import Expired, Expiring, Killed, ReceivedTooOften, UnusablePayload
 from redrive.retry import RetryPolicy
 from redrive.worker.outcome import (
     LONGEST_DELAY_SECONDS,
@@ -36,6 +39,7 @@ CONTRACT = Contract(
 )
 PERMANENT = PermanentError("no such customer")
 UNUSABLE = UnusablePayload("no value at `id`")
+EXPIRED = Expired("too late")
 KILLED = Killed(3, "request", "stream")
 TRANSIENT = TimeoutError()
 LATER = RetryLater(7.2)
@@ -66,6 +70,8 @@ def decided(happening, attempt=1, receives=1, age_seconds=0):
         (Failed(UNUSABLE), 1, DeadLetter(UNUSABLE, attempts=1)),
         (Failed(KILLED), 1, DeadLetter(KILLED, attempts=0)),
         (Failed(KILLED), 3, DeadLetter(KILLED, attempts=2)),
+        (Failed(EXPIRED), 1, DeadLetter(EXPIRED, attempts=0)),
+        (Failed(EXPIRED), 3, DeadLetter(EXPIRED, attempts=2)),
         (Failed(TRANSIENT), 1, Return(10, attempt=True)),
         (Failed(TRANSIENT), 2, Return(20, attempt=True)),
         (Failed(TRANSIENT), 3, DeadLetter(TRANSIENT, attempts=3)),
@@ -146,6 +152,30 @@ def test_what_waits_in_its_group_waits_as_long_as_the_first_unless_it_is_too_old
     young, old = (Facts(attempt=1, receives=1, age_seconds=age) for age in (0, 85 * HOUR))
     assert put_off(30, young, CONTRACT) == Return(30)
     assert isinstance(put_off(30, old, CONTRACT), DeadLetter)
+
+
+@given(
+    st.sampled_from(
+        [
+            Failed(TRANSIENT),
+            Failed(RetryLater(43_200)),
+            Failed(ContinueLater()),
+            NotStarted("NoTimeLeft"),
+            Busy(10**6),
+        ]
+    ),
+    st.integers(1, 1000),
+    st.integers(1, 999),
+    st.integers(),
+    st.floats(1, 43_200),
+)
+def test_every_delay_is_one_that_sqs_takes_at_any_attempt(happening, attempt, receives, seed, base):
+    retry = RetryPolicy(max_attempts=2000, backoff_base=base, backoff_cap=43_200)
+    contract = replace(CONTRACT, retry=retry, timeout_seconds=900)
+    facts = Facts(attempt=attempt, receives=receives, age_seconds=0)
+    decision = decide(happening, facts, contract, Random(seed))
+    assert type(decision.seconds) is int
+    assert 0 <= decision.seconds <= LONGEST_DELAY_SECONDS
 
 
 def test_no_delay_is_longer_than_sqs_still_allows_at_the_end_of_the_longest_run():
