@@ -166,14 +166,16 @@ def test_what_waits_in_its_group_waits_as_long_as_the_first_unless_it_is_too_old
     ),
     st.integers(1, 1000),
     st.integers(1, 999),
-    st.integers(),
+    st.builds(Random, st.integers()) | st.just(HighestRandom()),
     st.floats(1, 43_200),
 )
-def test_every_delay_is_one_that_sqs_takes_at_any_attempt(happening, attempt, receives, seed, base):
+def test_every_delay_is_one_that_sqs_takes_at_any_attempt(
+    happening, attempt, receives, random, base
+):
     retry = RetryPolicy(max_attempts=2000, backoff_base=base, backoff_cap=43_200)
     contract = replace(CONTRACT, retry=retry, timeout_seconds=900)
     facts = Facts(attempt=attempt, receives=receives, age_seconds=0)
-    decision = decide(happening, facts, contract, Random(seed))
+    decision = decide(happening, facts, contract, random)
     assert type(decision.seconds) is int
     assert 0 <= decision.seconds <= LONGEST_DELAY_SECONDS
 
