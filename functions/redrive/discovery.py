@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _PARAMETER_VERSION: Final = 1
 
+# The default of JobSpec.max_replays, for the parameter of a stack from before there was one.
+_MAX_REPLAYS: Final = 3
+
 
 def discover(ssm: "SSMClient", stage: str, job: str) -> "Destination":
     """Reads the SSM parameter `/redrive/<stage>/<job>`.
@@ -40,13 +43,19 @@ def discover(ssm: "SSMClient", stage: str, job: str) -> "Destination":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a job's messages go, which value is its key, and how large its messages may be."""
+    """Where a job's messages go, which value is its key, and what bounds there are.
+
+    `queue_urls` are all of its source queues, of which a publisher sends to `queue_url`.
+    """
 
     job: str
     key: str
     queue_url: str
+    queue_urls: tuple[str, ...]
+    dead_letter_queue_url: str
     fifo: bool
     max_message_bytes: int
+    max_replays: int
 
     @classmethod
     def parse(cls, job: str, text: str) -> Self:
@@ -63,8 +72,11 @@ class Destination:
                 job=job,
                 key=fields["key"],
                 queue_url=str(fields["queues"]["normal"]),
+                queue_urls=tuple(str(url) for url in fields["queues"].values()),
+                dead_letter_queue_url=str(fields["dead_letter_queue"]),
                 fifo=bool(fields["fifo"]),
                 max_message_bytes=int(fields["limits"]["max_message_bytes"]),
+                max_replays=int(fields["limits"].get("max_replays", _MAX_REPLAYS)),
             )
         except KeyError as missing:
             raise ValueError(f"it has no {missing.args[0]!r}") from None

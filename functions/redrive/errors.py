@@ -4,7 +4,7 @@
     ├── PermanentError          give up: dead-letter now, on this attempt
     │   ├── UnusablePayload     the body is no JSON object, or has no key
     │   ├── Killed              its runs ended without a word, too often
-    │   ├── Expired             its publisher did not want it done so late
+    │   ├── Expired             its publisher did not want it run so late
     │   ├── Expiring            it would come back when SQS is about to delete it
     │   └── ReceivedTooOften    it would come back when SQS is about to move it
     ├── RetryLater              try again after so many seconds; an attempt
@@ -60,7 +60,7 @@ class Killed(PermanentError):
 
 
 class Expired(PermanentError):
-    """The message is older than its publisher's `expires_in`; the job was not run."""
+    """The message is older than its publisher's `expires_in`: the job is not run, or not again."""
 
 
 class Expiring(PermanentError):

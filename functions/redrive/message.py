@@ -68,6 +68,21 @@ class Message:
         except (TypeError, ValueError, AttributeError) as error:
             raise NotAnSqsEvent(f"a record is not as SQS writes it: {error}") from None
 
+    @classmethod
+    def from_received(cls, received: Mapping[str, Any]) -> Self:
+        """Reads one message of ReceiveMessage, asked for with all its attributes."""
+        system = received["Attributes"]
+        return cls(
+            id=received["MessageId"],
+            receipt_handle=received["ReceiptHandle"],
+            body=received["Body"],
+            receives=int(system["ApproximateReceiveCount"]),
+            sent_at=int(system["SentTimestamp"]),
+            attributes=sendable_attributes(received.get("MessageAttributes") or {}),
+            group_id=system.get("MessageGroupId"),
+            trace_header=system.get("AWSTraceHeader"),
+        )
+
     @property
     def envelope(self) -> "Envelope | None":
         """The `redrive` attribute, if the message carries a valid one."""
@@ -384,7 +399,7 @@ def read_time(text: str) -> float:
 
     Raises ValueError for what is not ISO 8601, and for a time without a zone.
     """
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text.upper())
     if moment.tzinfo is None:
         raise ValueError(f"{text} has no time zone: end it with Z for UTC, or with +02:00")
     return moment.timestamp() * 1000

@@ -577,7 +577,12 @@ def test_a_publishers_envelope_says_no_more_than_it_means():
 
 @pytest.mark.parametrize(
     "text",
-    ["2026-11-29T10:00:00.123Z", "2026-11-29T10:00:00.123+00:00", "2026-11-29T19:00:00.123+09:00"],
+    [
+        "2026-11-29t10:00:00.123z",
+        "2026-11-29T10:00:00.123Z",
+        "2026-11-29T10:00:00.123+00:00",
+        "2026-11-29T19:00:00.123+09:00",
+    ],
 )
 def test_a_time_is_the_same_in_every_zone_and_on_every_machine(monkeypatch, text):
     monkeypatch.setenv("TZ", "America/St_Johns")

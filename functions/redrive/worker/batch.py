@@ -32,7 +32,8 @@ class Delivery:
 
     What happened may be known before any run: a message that holds no job has its `happening` from
     the start. A delivery is `suspect` when the message's last run has not ended: it may have been
-    killed by this very job; `kills` counts the runs that were.
+    killed by this very job; `kills` counts the runs that were. `last_cause` is why the attempt
+    before failed.
     """
 
     message: Message
@@ -44,6 +45,7 @@ class Delivery:
     kills: int = 0
     forget_claim: Callable[[], None] | None = None
     cause: Cause | None = None
+    last_cause: Cause | None = None
 
     @property
     def job_id(self) -> str:
@@ -56,6 +58,7 @@ class Delivery:
     def recall(self, history: History) -> None:
         """Takes up what came before this delivery."""
         self.job = replace(self.job, attempt=history.attempts + 1)
+        self.last_cause = history.cause
         if history.dead:
             self.happening = AlreadyDead()
         elif history.dying:

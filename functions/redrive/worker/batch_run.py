@@ -195,7 +195,9 @@ class BatchRun:
             return None
         if self._environment.clock() * 1000 < read_time(envelope.expires_at):
             return None
-        error = Expired(f"its publisher did not want it run after {envelope.expires_at}")
+        last = delivery.last_cause
+        before = f"; the last attempt failed by {last.type} ({last.fingerprint})" if last else ""
+        error = Expired(f"its publisher did not want it run after {envelope.expires_at}{before}")
 
         def refuse(_: Job) -> NoReturn:
             raise error
@@ -235,7 +237,7 @@ class BatchRun:
         message, table = delivery.message, self._environment.jobs_table
         cause = self._cause(delivery, decision.error, decision.attempts)
         try:
-            self._environment.dead_letters.send(message, delivery.job_id, cause)
+            copy_id = self._environment.dead_letters.send(message, delivery.job_id, cause)
         except Exception as error:
             # Without a confirmed copy the message must not go.
             self._telemetry.trouble("dead-letter queue refused", delivery, error)
@@ -249,7 +251,12 @@ class BatchRun:
         before = message.envelope or Envelope()
         with self._troubles("jobs table failed", delivery):
             table.mark_dead(
-                delivery.job_id, message.id, cause, replays=before.replays, force=before.force
+                delivery.job_id,
+                message.id,
+                cause,
+                replays=before.replays,
+                force=before.force,
+                copy_id=copy_id,
             )
         if delivery.forget_claim:
             with self._troubles("idempotency table failed", delivery):

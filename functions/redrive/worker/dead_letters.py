@@ -16,17 +16,19 @@ class DeadLetters:
     def __init__(self, settings: Settings, sqs: "SQSClient") -> None:
         self._settings, self._sqs = settings, sqs
 
-    def send(self, message: Message, job_id: str, cause: Cause) -> None:
+    def send(self, message: Message, job_id: str, cause: Cause) -> str | None:
         """Copies the message, byte for byte, with its attributes, group and trace header.
 
         Returns only after SQS confirmed the copy; until then the caller must not acknowledge the
-        message. Raises what boto3 raises.
+        message. Raises what boto3 raises. Returns the copy's message id where there was no room in
+        it for its cause, so that the row can be kept under that id too.
         """
         envelope = envelope_of(message, job_id, self._settings.queue_url, cause)
+        attributes = attributes_with(message, envelope)
         request: dict[str, Any] = {
             "QueueUrl": self._settings.dead_letter_queue_url,
             "MessageBody": message.body,
-            "MessageAttributes": attributes_with(message, envelope),
+            "MessageAttributes": attributes,
         }
         if message.group_id is not None:
             request["MessageGroupId"] = message.group_id
@@ -37,7 +39,8 @@ class DeadLetters:
             request["MessageSystemAttributes"] = {
                 "AWSTraceHeader": {"DataType": "String", "StringValue": message.trace_header}
             }
-        self._sqs.send_message(**request)
+        copy_id = self._sqs.send_message(**request)["MessageId"]
+        return copy_id if attributes is message.attributes else None
 
 
 def envelope_of(message: Message, job_id: str, queue_url: str, cause: Cause) -> Envelope:

@@ -43,6 +43,7 @@ REMEMBER_SECONDS: Final = 30 * 24 * 3600
 # A result that the table refuses is offered again this often, until the function must return.
 _SAVE_AGAIN_SECONDS: Final = 0.5
 _TIME_TO_RETURN_MILLISECONDS: Final = 2_000
+_END_TRIES: Final = 3
 
 JobFunction = Callable[[Job], Any]
 
@@ -148,6 +149,8 @@ class RunSlot:
             current.did, store_error = LeaseLost(), None
         elif store_error and isinstance(current.did, Succeeded):
             current.did, store_error = self._save_again(job, current.did)
+        elif store_error:
+            self._end(job, tries=1 if current.did is None else _END_TRIES)
         return Run(
             happening=current.did or otherwise,
             milliseconds=current.milliseconds,
@@ -173,6 +176,17 @@ class RunSlot:
             current.milliseconds = (time.perf_counter() - start) * 1000
         current.did = Succeeded(result)
         return storable(result)
+
+    def _end(self, job: Job, *, tries: int) -> None:
+        """Takes the claim's sting, where one stands that should not: it would count as a kill."""
+        key = record_id(self._name, job.run_key)
+        for left in reversed(range(tries)):
+            try:
+                self._layer.end(key)
+            except Exception:
+                time.sleep(_SAVE_AGAIN_SECONDS if left else 0)
+            else:
+                return
 
     def _save_again(self, job: Job, did: Succeeded) -> tuple[Happening, BaseException | None]:
         """Offers the result until the table takes it, or the time is up: the job is done anyway."""

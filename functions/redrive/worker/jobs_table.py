@@ -34,13 +34,17 @@ class History:
 
     `dying` is its cause where the job has failed for good, and only its dead letter was refused.
     `unfinished_kills` is None, unless the message's last run has not ended: then it is how many
-    runs before that one were killed.
+    runs before that one were killed. `cause` is that of its death or of its last attempt, `replays`
+    is None where no row tells it, and `succeeded` says that the job is done, by whichever message.
     """
 
     attempts: int = 0
     dead: bool = False
     dying: Cause | None = None
     unfinished_kills: int | None = None
+    cause: Cause | None = None
+    replays: int | None = None
+    succeeded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,7 @@ class JobsTable:
                     "SET attempts = :attempts, cause = :cause, expiration = :expiration"
                 ),
                 ConditionExpression="attribute_not_exists(attempts) OR attempts < :attempts",
-                ExpressionAttributeValues={
-                    ":attempts": {"N": str(cause.attempts)},
-                    ":cause": {"S": json.dumps(asdict(cause))},
-                    ":expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
-                },
+                ExpressionAttributeValues=_died(cause),
             )
         except ClientError as error:
             if not aws_errors.is_condition_failure(error):
@@ -95,42 +95,78 @@ class JobsTable:
         """Writes that the message is to be dead-lettered, which was refused: not to be run
         again.
         """
-        self._put_unless_dead(
-            {
-                **_row_key(job_id, message_id),
-                "dying": {"BOOL": True},
-                "attempts": {"N": str(cause.attempts)},
-                "cause": {"S": json.dumps(asdict(cause))},
-                "expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
-            }
+        self._update_unless_dead(
+            job_id,
+            message_id,
+            UpdateExpression=(
+                "SET dying = :true, attempts = :attempts, cause = :cause, expiration = :expiration"
+            ),
+            ExpressionAttributeValues={":true": {"BOOL": True}, **_died(cause)},
         )
 
     def mark_dead(
-        self, job_id: str, message_id: str, cause: Cause, *, replays: int, force: int
+        self,
+        job_id: str,
+        message_id: str,
+        cause: Cause,
+        *,
+        replays: int,
+        force: int,
+        copy_id: str | None = None,
     ) -> None:
-        """Writes that the message has a confirmed copy in the dead-letter queue, and why."""
-        self._client.put_item(
+        """Writes that the message has a confirmed copy in the dead-letter queue, and why.
+
+        What the row says of its replays stands: a replayed message may have had no room for it. A
+        copy that has none either finds its row under its own id, `copy_id`.
+        """
+        row = self._update_unless_dead(
+            job_id,
+            message_id,
+            UpdateExpression=(
+                "SET dead = :true, attempts = :attempts, cause = :cause, expiration = :expiration, "
+                "replays = if_not_exists(replays, :replays), "
+                "#force = if_not_exists(#force, :force) REMOVE dying"
+            ),
+            ExpressionAttributeNames={"#force": "force"},
+            ExpressionAttributeValues={
+                ":true": {"BOOL": True},
+                **_died(cause),
+                ":replays": {"N": str(replays)},
+                ":force": {"N": str(force)},
+            },
+            ReturnValues="ALL_NEW",
+        )
+        if row and copy_id is not None:
+            item = {**row, **_row_key(job_id, copy_id)}
+            self._client.put_item(TableName=self._jobs, Item=item)
+
+    def count_replay(self, job_id: str, message_id: str, replays: int) -> None:
+        """Writes how often a message was replayed that has no room to say it itself."""
+        self._client.update_item(
             TableName=self._jobs,
-            Item={
-                **_row_key(job_id, message_id),
-                "dead": {"BOOL": True},
-                "attempts": {"N": str(cause.attempts)},
-                "cause": {"S": json.dumps(asdict(cause))},
-                "replays": {"N": str(replays)},
-                "force": {"N": str(force)},
-                "expiration": {"N": str(int(time.time()) + _REMEMBER_SECONDS)},
+            Key=_row_key(job_id, message_id),
+            UpdateExpression="SET replays = :replays, expiration = :expiration",
+            ExpressionAttributeValues={
+                ":replays": {"N": str(replays)},
+                ":expiration": _expiration(),
             },
         )
 
-    def _put_unless_dead(self, row: Item) -> None:
-        """Another delivery of the message, at the same time, may have had its dead letter sent."""
+    def _update_unless_dead(self, job_id: str, message_id: str, **update: Any) -> Item | None:
+        """Another delivery of it may have had its dead letter sent: the first cause is the true
+        one.
+        """
         try:
-            self._client.put_item(
-                TableName=self._jobs, Item=row, ConditionExpression="attribute_not_exists(dead)"
-            )
+            return self._client.update_item(
+                TableName=self._jobs,
+                Key=_row_key(job_id, message_id),
+                ConditionExpression="attribute_not_exists(dead)",
+                **update,
+            ).get("Attributes")
         except ClientError as error:
             if not aws_errors.is_condition_failure(error):
                 raise
+        return None
 
     def _read(self, asked: Sequence[Asked]) -> dict[str, History]:
         # Two messages of one job share its record, one message may be there twice, and no key may
@@ -170,6 +206,19 @@ class JobsTable:
         return found, [key for request in wanted.values() for key in request["Keys"]]
 
 
+def _died(cause: Cause) -> Item:
+    """The values of an attempt that failed, the last one or not."""
+    return {
+        ":attempts": {"N": str(cause.attempts)},
+        ":cause": {"S": json.dumps(asdict(cause))},
+        ":expiration": _expiration(),
+    }
+
+
+def _expiration() -> Item:
+    return {"N": str(int(time.time()) + _REMEMBER_SECONDS)}
+
+
 def _row_key(job_id: str, message_id: str) -> Item:
     return {"id": {"S": job_id}, "record": {"S": f"message#{message_id}"}}
 
@@ -185,13 +234,20 @@ def _item(items: Iterable[Item], key: Item) -> Item:
 def _history(row: Item, record: Item, message_id: str) -> History:
     unfinished = (
         record.get("status", {}).get("S") == "INPROGRESS"
+        and "ended" not in record
         and record.get("message_id", {}).get("S") == message_id
     )
     killed = record.get("killed", {}).get("M", {}).get(message_id)
+    cause = Cause(**json.loads(row["cause"]["S"])) if "cause" in row else None
     return History(
         attempts=int(row.get("attempts", {}).get("N", 0)),
         dead=bool(row.get("dead", {}).get("BOOL")),
-        dying=Cause(**json.loads(row["cause"]["S"])) if "dying" in row else None,
+        dying=cause if "dying" in row else None,
+        cause=cause,
+        replays=int(row["replays"]["N"]) if "replays" in row else None,
+        # DynamoDB deletes an expired record when it comes to it, which may be days later.
+        succeeded=record.get("status", {}).get("S") == "COMPLETED"
+        and int(record["expiration"]["N"]) > time.time(),
         unfinished_kills=(
             int(record.get("kills", {}).get("N", 0))
             if unfinished

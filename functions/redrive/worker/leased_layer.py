@@ -12,7 +12,7 @@ they rely on, and fail where an upgrade moves it.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 Item: TypeAlias = dict[str, Any]
 
 _IN_PROGRESS: Final = "INPROGRESS"
-_MESSAGES_REMEMBERED: Final = 10  # of one job, killed in turn
+_ENDED: Final[Item] = {"ended": {"BOOL": True}, "in_progress_expiration": {"N": "0"}}
+_MESSAGES_REMEMBERED: Final = 25  # of one job, killed in turn
 
 
 class LeaseLost(Exception):
@@ -46,12 +47,12 @@ class LeaseLost(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadRun:
     """A run that ended without a word. `kills` counts the runs of this message that ended so,
-    `killed` those of the job's other messages. `failed`: it did say a word, in the jobs table.
+    `killed` those of the job's other messages. `ended`: it did say a word, and was no kill.
     """
 
     kills: int
     killed: dict[str, int]
-    failed: bool
+    ended: bool
     request_id: str
     log_stream: str
 
@@ -76,6 +77,7 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         self._owner = uuid4().hex
         self._message_id, self._context, self._attempt = message_id, context, attempt
         self._claimed = None
+        self._others: dict[str, int] = {}
         self.dead_run: DeadRun | None = None
         """The run that was taken over from, if there was one."""
         self.busy_until = 0.0
@@ -95,8 +97,24 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                     raise
 
     def forgetting(self, key: str) -> Callable[[], None]:
-        """A call that removes this run's claim, also when the layer has gone on to other runs."""
+        """A call that removes this run's claim, also when the layer has gone on to other runs.
+
+        The kills of the job's other messages stay in the record.
+        """
+        if self._others:
+            ended = {**_ENDED, "message_id": {"S": ""}, "kills": {"N": "0"}}
+            return partial(self._update_own, key, ended, owner=self._owner)
         return partial(self._delete_own, key, self._owner)
+
+    def end(self, key: str) -> None:
+        """Says that this run has ended, where its claim stands although a call for it failed.
+
+        Else the claim would lapse, and look like that of a run that was killed. Raises what boto3
+        raises.
+        """
+        self._claimed = None
+        with suppress(LeaseLost):
+            self._update_own(key, _ENDED)
 
     # --- Powertools' hooks ------------------------------------------------------------------------
 
@@ -152,7 +170,8 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 **condition,
             )
         except ClientError as error:
-            if aws_errors.is_condition_failure(error):
+            # Without an item, what stood against it is gone already: the next delivery may claim.
+            if aws_errors.is_condition_failure(error) and "Item" in error.response:
                 return error.response["Item"]  # type: ignore[typeddict-item, no-any-return]
             raise
         return None
@@ -188,8 +207,10 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 ":in_progress": {"S": _IN_PROGRESS},
             },
         )
-        if (standing is None or self._is_own(standing)) and not dead_run.failed:
-            self.dead_run = dead_run
+        if standing is None or self._is_own(standing):
+            self._others = dead_run.killed
+            if not dead_run.ended:
+                self.dead_run = dead_run
             if dead_run.kills >= self._max_kills:
                 raise Killed(dead_run.kills, dead_run.request_id, dead_run.log_stream)
         return standing
@@ -201,13 +222,14 @@ class LeasedLayer(DynamoDBPersistenceLayer):
         killed = {id_: int(count["N"]) for id_, count in old.get("killed", {}).get("M", {}).items()}
         message_id = old.get("message_id", {}).get("S", "")
         # A run whose attempt was counted since has failed; only its claim could not be removed.
-        failed = message_id == self._message_id and _number(old, "attempt") < self._attempt
+        counted = message_id == self._message_id and _number(old, "attempt") < self._attempt
+        ended = counted or "ended" in old
         if message_id:
-            killed[message_id] = int(_number(old, "kills")) + (not failed)
+            killed[message_id] = int(_number(old, "kills")) + (not ended)
         return DeadRun(
             kills=killed.pop(self._message_id, 0),
             killed=dict(list(killed.items())[-_MESSAGES_REMEMBERED:]),
-            failed=failed,
+            ended=ended,
             request_id=old.get("request_id", {}).get("S", ""),
             log_stream=old.get("log_stream", {}).get("S", ""),
         )
@@ -226,7 +248,7 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 ExpressionAttributeValues={":owner": {"S": owner}},
             )
 
-    def _update_own(self, key: str, values: Item) -> None:
+    def _update_own(self, key: str, values: Item, owner: str | None = None) -> None:
         with _lease_lost_where_refused():
             self.client.update_item(
                 TableName=self.table_name,
@@ -235,7 +257,7 @@ class LeasedLayer(DynamoDBPersistenceLayer):
                 ConditionExpression="#owner = :owner",
                 ExpressionAttributeNames={f"#{name}": name for name in ("owner", *values)},
                 ExpressionAttributeValues={
-                    ":owner": {"S": self._owner},
+                    ":owner": {"S": owner or self._owner},
                     **{f":{name}": value for name, value in values.items()},
                 },
             )

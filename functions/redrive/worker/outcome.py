@@ -204,8 +204,9 @@ def _after_failure(
             return Return(0)
         case _ if attempt >= policy.max_attempts:
             return DeadLetter(error, attempt)
-        case RetryLater():
-            return Return(min(math.ceil(error.seconds), LONGEST_DELAY_SECONDS), attempt=True)
+        # A subclass may have left out our __init__: then it is an error like any other.
+        case RetryLater(seconds=int() | float() as seconds) if seconds >= 0:
+            return Return(math.ceil(min(seconds, LONGEST_DELAY_SECONDS)), attempt=True)
         case _:
             wait = backoff_seconds(policy, attempt, random)
             return Return(min(wait, LONGEST_DELAY_SECONDS), attempt=True)

@@ -16,6 +16,7 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
 )
 
 from redrive import aws_errors
+from redrive.message import ENVELOPE
 from redrive.worker.batch import Delivery
 from redrive.worker.causes import fingerprint, place
 from redrive.worker.job import LambdaContext
@@ -95,6 +96,8 @@ class Telemetry:
             keys |= _error_keys(happening.error)
         if isinstance(happening, NotStarted):
             keys["reason"] = happening.reason
+        if ENVELOPE in delivery.message.attributes and delivery.message.envelope is None:
+            keys["redrive_attribute"] = "ignored: not valid version 1"
         if isinstance(decision, Return):
             keys["visible_again_in_seconds"] = decision.seconds
         if isinstance(decision, DeadLetter):

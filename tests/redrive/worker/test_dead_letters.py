@@ -7,6 +7,7 @@ import pytest
 from redrive import PermanentError
 from redrive.limits import ENVELOPE_BYTES, MESSAGE_BYTES
 from redrive.message import Envelope
+from redrive.worker.jobs_table import JobsTable
 
 
 def die(job):
@@ -97,8 +98,8 @@ def test_a_cause_that_is_too_long_for_the_table_is_cut_there_too(bench):
 
     bench.send({"id": "a"}, MessageAttributes={f"a{n}": text(str(n)) for n in range(10)})
     bench.deliver(bench.worker(run))
-    (row,) = bench.rows("jobs")
-    assert json.loads(row["cause"]["S"])["message"] == "x" * 1024
+    for row in bench.rows("jobs"):
+        assert json.loads(row["cause"]["S"])["message"] == "x" * 1024
 
 
 def test_a_message_that_is_no_job_has_its_row_under_its_message_id(bench):
@@ -110,12 +111,14 @@ def test_a_message_that_is_no_job_has_its_row_under_its_message_id(bench):
 
 def test_ten_attributes_are_all_kept_and_the_row_alone_tells_the_cause(bench):
     attributes = {f"a{n}": text(str(n)) for n in range(10)}
-    bench.send({"id": "a"}, MessageAttributes=attributes)
+    message_id = bench.send({"id": "a"}, MessageAttributes=attributes)
     bench.deliver(bench.worker(die))
     (letter,) = bench.dead_letters()
     assert letter["MessageAttributes"] == attributes
-    (row,) = bench.rows("jobs")
-    assert json.loads(row["cause"]["S"])["type"] == "PermanentError"
+    rows = {row["record"]["S"]: json.loads(row["cause"]["S"]) for row in bench.rows("jobs")}
+    # By its own id the worker knows a redelivery of it, by the copy's id a reader of the copy.
+    assert rows.keys() == {f"message#{message_id}", f"message#{letter['MessageId']}"}
+    assert {cause["type"] for cause in rows.values()} == {"PermanentError"}
 
 
 @pytest.mark.parametrize(
@@ -131,16 +134,30 @@ def test_a_message_near_the_size_limit_is_dead_lettered_with_its_cause_where_it_
     (letter,) = bench.dead_letters()
     assert letter["Body"] == body
     assert ("redrive" in letter.get("MessageAttributes", {})) is carries
-    assert len(bench.rows("jobs")) == 1
+    assert len(bench.rows("jobs")) == 1 + (not carries)
+
+
+def test_what_the_row_says_of_replays_outlives_a_death(bench, dynamodb):
+    attributes = {f"a{n}": text(str(n)) for n in range(10)}
+    message_id = bench.send({"id": "a"}, MessageAttributes=attributes)
+    JobsTable("jobs", "idempotency", dynamodb).count_replay("work:a", message_id, 2)
+    bench.deliver(bench.worker(die))
+    (letter,) = bench.dead_letters()
+    replays = {row["record"]["S"]: row["replays"]["N"] for row in bench.rows("jobs")}
+    assert replays == {f"message#{message_id}": "2", f"message#{letter['MessageId']}": "2"}
 
 
 @pytest.mark.parametrize("foreign", ["hello", '{"v": 2}', '{"v": 1, "replays": "many"}'])
-def test_an_attribute_of_our_name_that_is_not_ours_is_carried_and_not_trusted(bench, foreign):
+def test_an_attribute_of_our_name_that_is_not_ours_is_carried_and_not_trusted(
+    bench, foreign, lines
+):
     bench.send({"id": "a"}, MessageAttributes={"redrive": text(foreign)})
     bench.deliver(bench.worker(die))
     (letter,) = bench.dead_letters()
     assert letter["MessageAttributes"]["redrive"]["StringValue"] == foreign
-    assert len(bench.rows("jobs")) == 1
+    assert len(bench.rows("jobs")) == 2
+    (settled,) = [line for line in lines() if line.get("message") == "job dead-lettered"]
+    assert "ignored" in settled["redrive_attribute"]
 
 
 def test_a_replayed_message_keeps_its_count_its_first_send_and_its_publishers_metadata(bench):

@@ -52,6 +52,7 @@ def test_a_job_that_expires_between_two_attempts_keeps_the_count_of_those_that_f
     bench.deliver(bench.worker())
     cause = bench.causes()['{"id": "a"}']
     assert (cause["type"], cause["attempts"]) == ("Expired", 1)
+    assert "failed by RuntimeError" in cause["message"]
     assert len(bench.runs) == 1
 
 

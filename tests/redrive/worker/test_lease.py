@@ -93,7 +93,9 @@ def test_a_delete_that_fifo_refuses_leaves_a_duplicate_that_is_not_run(fifo_benc
     assert fifo_bench.ids_run() == ["a"]
 
 
-def test_a_worker_that_may_not_hide_or_delete_says_so_each_time_and_runs_the_job_once(bench, lines):
+def test_a_worker_that_may_not_hide_its_messages_says_so_each_time_and_runs_the_job_once(
+    bench, lines
+):
     bench.send({"id": "a"})
     bench.queue.delete = lambda handle: None
     for _ in range(4):

@@ -45,6 +45,16 @@ TRANSIENT = TimeoutError()
 LATER = RetryLater(7.2)
 
 
+class Forgetful(RetryLater):
+    """Says not how long: its __init__ does not call RetryLater's."""
+
+    def __init__(self):
+        pass
+
+
+FORGETFUL = Forgetful()
+
+
 class HighestRandom(Random):
     """Draws the top of every range, so that a test sees the range."""
 
@@ -82,6 +92,8 @@ def decided(happening, attempt=1, receives=1, age_seconds=0):
         (Failed(LATER), 3, DeadLetter(LATER, attempts=3)),
         (Failed(RetryLater(0)), 1, Return(0, attempt=True)),
         (Failed(RetryLater(43_200)), 1, Return(LONGEST_DELAY_SECONDS, attempt=True)),
+        (Failed(FORGETFUL), 1, Return(10, attempt=True)),
+        (Failed(FORGETFUL), 3, DeadLetter(FORGETFUL, attempts=3)),
         (Failed(ContinueLater()), 1, Return(0)),
         (Failed(ContinueLater()), 99, Return(0)),
     ],

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from redrive import PermanentError
+from redrive import ContinueLater, PermanentError
 from redrive.message import Cause
 from redrive.testing import InMemorySqs
 from redrive.worker.jobs_table import Asked, JobsTable
@@ -137,8 +137,106 @@ def test_two_messages_of_one_job_that_are_killed_in_turn_end_as_killed(bench):
         except AssertionError:  # it was not run
             pass
         bench.pass_time(timedelta(minutes=3.5))
-        assert kills <= 9  # three for each; the first one's end forgets the other's three
-    assert {cause["type"] for cause in bench.causes().values()} == {"Killed"}
+        assert kills <= 6  # three for each
+    assert kills == 6
+    assert bench.rows("idempotency") == []
+    causes = [
+        json.loads(one["MessageAttributes"]["redrive"]["StringValue"])["cause"]
+        for one in bench.dead_letters()
+    ]
+    assert [cause["type"] for cause in causes] == ["Killed", "Killed"]
+
+
+def fails_first(monkeypatch, client, operation, times, *, applied=False):
+    """The first calls are refused; with `applied` only their answers are lost."""
+    make = getattr(client, operation)
+    left = [times]
+
+    def call(**request):
+        if left[0] and "ConditionExpression" in request:  # else it is the test's own
+            left[0] -= 1
+            if applied:
+                make(**request)
+            refuse("ThrottlingException")()
+        return make(**request)
+
+    monkeypatch.setattr(client, operation, call)
+
+
+def test_a_job_that_goes_on_is_not_killed_by_claims_that_could_not_be_removed(
+    bench, dynamodb, monkeypatch, lines
+):
+    fails_first(monkeypatch, dynamodb, "delete_item", 3)
+    bench.send({"id": "a"})
+
+    def step(job):
+        if len(bench.runs) < 6:
+            raise ContinueLater
+
+    bench.deliver_until_settled(bench.worker(step))
+    assert len(bench.runs) == 6
+    assert len(bench.dead) == 0
+    assert "run was killed" not in [line.get("message") for line in lines()]
+
+
+def test_a_claim_whose_answer_was_lost_is_no_run_that_was_killed(
+    bench, dynamodb, monkeypatch, lines
+):
+    bench.group_commit = False
+    fails_first(monkeypatch, dynamodb, "put_item", 3, applied=True)
+    bench.send({"id": "a"})
+    bench.deliver_until_settled(bench.worker())
+    assert len(bench.runs) == 1
+    assert len(bench.dead) == 0
+    assert "run was killed" not in [line.get("message") for line in lines()]
+
+
+def test_an_end_that_could_not_be_told_is_told_again(bench, dynamodb, monkeypatch):
+    monkeypatch.setattr(dynamodb, "delete_item", refuse())
+    fails_first(monkeypatch, dynamodb, "update_item", 2)
+    monkeypatch.setattr("redrive.worker.idempotency._SAVE_AGAIN_SECONDS", 0)
+    bench.send({"id": "a"})
+    bench.deliver(bench.worker(fail))
+    assert bench.rows("idempotency")[0]["ended"] == {"BOOL": True}
+
+
+def test_a_claim_that_ended_is_nobodys_kill_and_makes_nobody_a_suspect(
+    bench, dynamodb, monkeypatch
+):
+    monkeypatch.setattr(dynamodb, "delete_item", refuse())
+    for _ in range(2):
+        bench.send({"id": "a"})
+    bench.deliver(bench.worker(fail), batch_size=1)
+    bench.pass_time(timedelta(hours=1))
+    (record,) = bench.rows("idempotency")
+    histories = JobsTable("jobs", "idempotency", dynamodb).read(
+        [Asked("work:a", record["message_id"]["S"], record["id"]["S"])]
+    )
+    assert histories[record["message_id"]["S"]].unfinished_kills is None
+    bench.deliver(bench.worker())
+    assert bench.rows("idempotency")[0]["status"] == {"S": "COMPLETED"}
+    assert len(bench.dead) == 0
+
+
+def test_ten_messages_of_one_job_that_all_kill_are_killed_three_times_each(bench):
+    for _ in range(10):
+        bench.send({"id": "a"})
+    kills = 0
+    while len(bench.queue):
+        try:
+            bench.kill_during("a", batch_size=1)
+            kills += 1
+        except AssertionError:  # it was not run
+            pass
+        bench.pass_time(timedelta(minutes=3.5))
+    assert kills == 30
+
+
+def test_a_second_death_does_not_overwrite_the_first_ones_cause(table, dynamodb):
+    for type_ in ("A", "B"):
+        table.mark_dead("work:a", "m", replace(CAUSE, type=type_), replays=0, force=0)
+    (row,) = dynamodb.scan(TableName="jobs")["Items"]
+    assert json.loads(row["cause"]["S"])["type"] == "A"
 
 
 def answer_is_lost(monkeypatch, client, operation, applies=lambda request: True):
