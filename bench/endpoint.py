@@ -1,18 +1,23 @@
-"""A lean AWS endpoint: says yes to every call after a set delay, and counts the calls.
+"""A lean AWS endpoint: answers every call after a set delay, and counts the calls.
 
-An emulator would measure itself: this one takes some ten microseconds a call. It runs in a process
-of its own, pinned to the second core where there is one, so that it does not slow what is measured.
+It says yes to all, and hands out the dead letters that it was given. An emulator would measure
+itself: this one takes some ten microseconds a call, some hundred for ten messages. It runs in a
+process of its own, pinned to the second core where there is one, so that it does not slow what is
+measured.
 """
 
 import asyncio
+import hashlib
+import itertools
+import json
 import multiprocessing
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import Any, cast
 
 _END_OF_HEAD = b"\r\n\r\n"
 
@@ -25,13 +30,27 @@ class Endpoint:
     _pipe: Connection
 
     def set_delay(self, seconds: float) -> None:
-        self._pipe.send(seconds)
-        self._pipe.recv()
+        self._ask("set_delay", seconds)
+
+    def set_parameter(self, value: str) -> None:
+        """What SSM's GetParameter tells, of any name."""
+        self._ask("set_parameter", value)
+
+    def put_messages(self, messages: Sequence[bytes]) -> None:
+        """Fills the queue that ReceiveMessage reads: each as it stands in the answer, JSON."""
+        self._ask("put_messages", messages)
 
     def take_calls(self) -> Counter[str]:
         """The calls since the last time, by operation (`PutItem`)."""
-        self._pipe.send(None)
-        return Counter(self._pipe.recv())
+        return Counter(self._ask("take_calls"))
+
+    def take_seconds(self) -> float:
+        """From the first call since the last time to the last answer."""
+        return float(self._ask("take_seconds"))
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        self._pipe.send((name, arguments))
+        return self._pipe.recv()
 
 
 @contextmanager
@@ -60,31 +79,24 @@ def _serve(pipe: Connection) -> None:
 
 
 async def _run(pipe: Connection) -> None:
-    calls: Counter[str] = Counter()
-    delay = 0.0
+    aws = _Aws()
 
     def answer_owner() -> None:
-        nonlocal delay
-        asked = pipe.recv()
-        if asked is None:
-            pipe.send(dict(calls))
-            calls.clear()
-        else:
-            delay = asked
-            pipe.send("done")
+        name, arguments = pipe.recv()
+        pipe.send(getattr(aws, name)(*arguments))
 
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Protocol(calls, lambda: delay), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: _Protocol(aws), "127.0.0.1", 0)
     pipe.send(server.sockets[0].getsockname()[1])
     loop.add_reader(pipe.fileno(), answer_owner)
     await asyncio.Event().wait()
 
 
 class _Protocol(asyncio.Protocol):
-    """One kept-alive connection: requests in, the same short answer out."""
+    """One kept-alive connection: requests in, short answers out."""
 
-    def __init__(self, calls: Counter[str], delay: Callable[[], float]) -> None:
-        self._calls, self._delay = calls, delay
+    def __init__(self, aws: "_Aws") -> None:
+        self._aws = aws
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -99,15 +111,103 @@ class _Protocol(asyncio.Protocol):
                 return
             body, self._received = self._received[start:stop], self._received[stop:]
             operation = (_header(head, b"x-amz-target") or b"?.?").decode().split(".")[-1]
-            self._calls[operation] += 1
-            answer = _answer(operation, body)
-            asyncio.get_running_loop().call_later(self._delay(), self._transport.write, answer)
+            self._aws.note_call(operation)
+            answer = _http(self._aws.answer(operation, body))
+            asyncio.get_running_loop().call_later(self._aws.delay, self._write, answer)
+
+    def _write(self, answer: bytes) -> None:
+        self._transport.write(answer)
+        self._aws.note_answer()
 
 
-def _answer(operation: str, body: bytes) -> bytes:
-    text = b"{}"
-    if operation == "BatchExecuteStatement":  # one answer for each statement
-        text = b'{"Responses":[' + b",".join([b"{}"] * body.count(b'"Statement"')) + b"]}"
+class _Aws:
+    """What all connections share."""
+
+    def __init__(self) -> None:
+        self.delay = 0.0
+        self._calls: Counter[str] = Counter()
+        self._first_call: float | None = None
+        self._last_answer = 0.0
+        self._parameter = ""
+        self._messages: deque[bytes] = deque()
+        self._message_ids = (f"00000000-0000-4000-8000-{one:012x}" for one in itertools.count())
+
+    # --- for the owner ----------------------------------------------------------------------------
+
+    def set_delay(self, seconds: float) -> None:
+        self.delay = seconds
+
+    def set_parameter(self, value: str) -> None:
+        self._parameter = value
+
+    def put_messages(self, messages: Sequence[bytes]) -> None:
+        self._messages = deque(messages)
+
+    def take_calls(self) -> dict[str, int]:
+        calls, self._calls = self._calls, Counter()
+        return dict(calls)
+
+    def take_seconds(self) -> float:
+        first, self._first_call = self._first_call, None
+        return 0.0 if first is None else self._last_answer - first
+
+    # --- for the connections ----------------------------------------------------------------------
+
+    def note_call(self, operation: str) -> None:
+        self._calls[operation] += 1
+        if self._first_call is None:
+            self._first_call = asyncio.get_running_loop().time()
+
+    def note_answer(self) -> None:
+        self._last_answer = asyncio.get_running_loop().time()
+
+    def answer(self, operation: str, body: bytes) -> bytes:
+        """The answer's JSON. What is not in here needs to hear no more than yes."""
+        match operation:
+            case "BatchExecuteStatement":  # one answer for each statement
+                answers = b",".join([b"{}"] * body.count(b'"Statement"'))
+                return b'{"Responses":[' + answers + b"]}"
+            case "BatchGetItem":
+                return b'{"Responses":{"idempotency":[],"jobs":[]},"UnprocessedKeys":{}}'
+            case "GetParameter":
+                return json.dumps({"Parameter": {"Value": self._parameter}}).encode()
+            case "GetQueueAttributes":
+                return (
+                    b'{"Attributes":{"ApproximateNumberOfMessages":"%d",'
+                    b'"ApproximateNumberOfMessagesNotVisible":"0"}}'
+                ) % len(self._messages)
+            case "ReceiveMessage":
+                return self._receive(json.loads(body).get("MaxNumberOfMessages", 1))
+            case "SendMessageBatch":
+                return _all_successful([self._sent(one) for one in json.loads(body)["Entries"]])
+            case "DeleteMessageBatch" | "ChangeMessageVisibilityBatch":
+                return _all_successful([{"Id": one["Id"]} for one in json.loads(body)["Entries"]])
+        return b"{}"
+
+    def _receive(self, most: int) -> bytes:
+        count = min(most, len(self._messages))
+        if not count:
+            return b"{}"
+        messages = b",".join(self._messages.popleft() for _ in range(count))
+        return b'{"Messages":[' + messages + b"]}"
+
+    def _sent(self, entry: dict[str, Any]) -> dict[str, str]:
+        # Only AWS's SDKs of other languages check the sum.
+        digest = hashlib.md5(entry["MessageBody"].encode(), usedforsecurity=False).hexdigest()
+        return {
+            "Id": entry["Id"],
+            "MessageId": next(self._message_ids),
+            "MD5OfMessageBody": digest,
+        }
+
+
+def _all_successful(entries: Sequence[dict[str, str]]) -> bytes:
+    # As the API's reference has it; SQS leaves an empty `Failed` out, at which `replay-aws-dlq`
+    # breaks with any aws-sdk since 2.1491.
+    return json.dumps({"Successful": entries, "Failed": []}).encode()
+
+
+def _http(text: bytes) -> bytes:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\n"
     return head + b"content-length: %d\r\n\r\n%b" % (len(text), text)
 

@@ -1,4 +1,4 @@
-"""The only place that knows how a function is packed: a library, a job's folder, and a layer.
+"""The only place that knows how a function is packed: a library, its own folder, and a layer.
 
 A function's asset is `redrive/` and its own folder, so that an edit in one job redeploys that job
 alone. The layer is the dependencies that Lambda's Python lacks, all of them pure Python: one layer
@@ -17,7 +17,7 @@ import uv
 from aws_cdk import AssetHashType
 from aws_cdk import aws_lambda as lambda_
 
-from stacks.catalogue import FUNCTIONS, ROOT, Job
+from stacks.catalogue import FUNCTIONS, ROOT
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 PYTHON_VERSION = "3.13"
@@ -42,22 +42,22 @@ class AssetError(ValueError):
     """A function or a layer cannot be packed; says what is missing."""
 
 
-def function_code(job: Job, build: Path = BUILD) -> lambda_.AssetCode:
-    """The code asset of one job, staged under `build`; its hash is that of its content.
+def function_code(folder: Path, build: Path = BUILD) -> lambda_.AssetCode:
+    """The code asset of one folder, staged under `build`; its hash is that of its content.
 
     Raises:
-        AssetError: the job has no `handler.py`, or a file that cannot be read.
+        AssetError: the folder has no `handler.py`, or a file that cannot be read.
     """
-    if not (job.folder / "handler.py").is_file():
-        raise AssetError(f"JobSpec {job.spec.name!r} has no {job.folder / 'handler.py'}. Write it.")
-    staged = build / "functions" / job.spec.name
-    mirror({"redrive": LIBRARY, job.spec.name: job.folder}, staged)
+    if not (folder / "handler.py").is_file():
+        raise AssetError(f"function {folder.name!r} has no {folder / 'handler.py'}. Write it.")
+    staged = build / "functions" / folder.name
+    mirror({"redrive": LIBRARY, folder.name: folder}, staged)
     return lambda_.Code.from_asset(str(staged))
 
 
-def handler(job: Job) -> str:
-    """The handler's name within the asset of `function_code`."""
-    return f"{job.spec.name}.handler.handler"
+def handler(folder: Path, entry: str = "handler") -> str:
+    """The name of `entry`, in the folder's `handler.py`, within the asset of `function_code`."""
+    return f"{folder.name}.handler.{entry}"
 
 
 def mirror(sources: Mapping[str, Path], target: Path) -> None:

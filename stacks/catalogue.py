@@ -22,10 +22,14 @@ OF_THE_STACK = (
     "CheckBootstrapVersion",
     "IdempotencyTable",
     "IdempotencyTableName",
+    "Inspect",
+    "InspectFunctionName",
     "JobsTable",
     "JobsTableName",
     "Key",
     "Layer",
+    "Replay",
+    "ReplayFunctionName",
 )
 
 

@@ -8,16 +8,16 @@ from aws_cdk import Annotations, Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from stacks import assets, permissions
+from stacks import permissions
 from stacks.catalogue import Job
+from stacks.functions import create_function, create_log_group, seconds
 from stacks.job_rules import SOURCE_RETENTION
 from stacks.job_spec import DEAD_LETTER_RETENTION
-from stacks.rules import acknowledge, silence_cfn_lint
+from stacks.rules import acknowledge
 from stacks.stage import Stage
 from stacks.tables import Tables
 
@@ -64,7 +64,7 @@ class JobQueue(Construct):
 
         self.dead_letter_queue = self._create_dead_letter_queue()
         self.queue = self._create_queue()
-        self.log_group = self._create_log_group()
+        self.log_group = create_log_group(self, stage=shared.stage)
         self.worker = self._create_worker(job)
         self.event_source_mapping = self._create_event_source_mapping()
         self.parameter = self._create_parameter()
@@ -115,25 +115,13 @@ class JobQueue(Construct):
             **only_this,
         )
 
-    def _create_log_group(self) -> logs.LogGroup:
-        return logs.LogGroup(
-            self,
-            "LogGroup",
-            # Longer than a dead letter lives, since each names the log stream of its last run.
-            retention=logs.RetentionDays.ONE_MONTH,
-            removal_policy=self._shared.stage.removal_policy,
-        )
-
     def _create_worker(self, job: Job) -> lambda_.Function:
-        worker = lambda_.Function(
+        return create_function(
             self,
             "Worker",
             description=f"Runs the {self.spec.name} jobs of {self._shared.stage.stack_name}",
-            runtime=assets.RUNTIME,
-            architecture=lambda_.Architecture.ARM_64,
-            code=assets.function_code(job),
-            handler=assets.handler(job),
-            layers=[self._shared.layer],
+            folder=job.folder,
+            layer=self._shared.layer,
             role=self._create_role(),
             timeout=_duration(self.spec.timeout),
             memory_size=self.spec.memory_mib,
@@ -141,9 +129,6 @@ class JobQueue(Construct):
             log_group=self.log_group,
             tracing=lambda_.Tracing.ACTIVE,
         )
-        acknowledge(worker, "L1", "The layer is locked and compiled for Python 3.13.")
-        silence_cfn_lint(worker, "W3005")  # CDK lists in DependsOn what the property Role implies.
-        return worker
 
     def _create_role(self) -> iam.Role:
         role = iam.Role(self, "WorkerRole", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -186,15 +171,15 @@ class JobQueue(Construct):
             "REDRIVE_IDEMPOTENCY_TABLE": tables.idempotency.table_name,
             "REDRIVE_JOBS_TABLE": tables.jobs.table_name,
             "REDRIVE_MAX_ATTEMPTS": str(spec.max_attempts),
-            "REDRIVE_BACKOFF_BASE_SECONDS": _seconds(spec.backoff_base),
-            "REDRIVE_BACKOFF_CAP_SECONDS": _seconds(spec.backoff_cap),
-            "REDRIVE_TIMEOUT_SECONDS": _seconds(spec.timeout),
-            "REDRIVE_VISIBILITY_TIMEOUT_SECONDS": _seconds(spec.visibility_timeout),
-            "REDRIVE_RETENTION_SECONDS": _seconds(SOURCE_RETENTION),
-            "REDRIVE_LEASE_SECONDS": _seconds(spec.lease),
+            "REDRIVE_BACKOFF_BASE_SECONDS": seconds(spec.backoff_base),
+            "REDRIVE_BACKOFF_CAP_SECONDS": seconds(spec.backoff_cap),
+            "REDRIVE_TIMEOUT_SECONDS": seconds(spec.timeout),
+            "REDRIVE_VISIBILITY_TIMEOUT_SECONDS": seconds(spec.visibility_timeout),
+            "REDRIVE_RETENTION_SECONDS": seconds(SOURCE_RETENTION),
+            "REDRIVE_LEASE_SECONDS": seconds(spec.lease),
             "REDRIVE_MAX_RECEIVES": str(spec.max_receive_count),
             "REDRIVE_MAX_KILLS": str(spec.max_kills),
-            "REDRIVE_P99_SECONDS": _seconds(spec.p99),
+            "REDRIVE_P99_SECONDS": seconds(spec.p99),
             "REDRIVE_BATCH_CONCURRENCY": str(spec.batch_concurrency),
             "POWERTOOLS_SERVICE_NAME": spec.name,
             **spec.environment,
@@ -233,7 +218,10 @@ class JobQueue(Construct):
                     "queues": {"normal": self.queue.queue_url},
                     "dead_letter_queue": self.dead_letter_queue.queue_url,
                     "fifo": self.spec.fifo,
-                    "limits": {"max_message_bytes": MAX_MESSAGE_BYTES},
+                    "limits": {
+                        "max_message_bytes": MAX_MESSAGE_BYTES,
+                        "max_replays": self.spec.max_replays,
+                    },
                 }
             ),
         )
@@ -249,7 +237,7 @@ class JobQueue(Construct):
     def _publish_statements(self) -> list[iam.PolicyStatement]:
         statements = [
             permissions.send(self.queue),
-            permissions.allow(["ssm:GetParameter"], self.parameter.parameter_arn),
+            permissions.read_parameter(self.parameter),
         ]
         if self._shared.key:
             statements.append(permissions.use_key(self._shared.key, permissions.KEY_FOR_SENDERS))
@@ -288,11 +276,6 @@ class JobQueue(Construct):
 
 def _duration(value: timedelta) -> Duration:
     return Duration.seconds(value // timedelta(seconds=1))
-
-
-def _seconds(value: timedelta) -> str:
-    """`10` and `0.5`: whole seconds without a fraction."""
-    return f"{value.total_seconds():g}"
 
 
 def _minutes(value: timedelta) -> str:

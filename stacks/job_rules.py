@@ -37,7 +37,7 @@ KEY_BYTES = 500
 
 # A job's folder is found before the standard library: a job called `email` would break boto3.
 _MODULES = frozenset(sys.stdlib_module_names) | frozenset(keyword.kwlist)
-_OURS = frozenset({"redrive", "replay", "aws_lambda_powertools", "jmespath", "typing_extensions"})
+_OURS = frozenset({"redrive", "aws_lambda_powertools", "jmespath", "typing_extensions"})
 # What Lambda's own runtime is made of, and imports at its start.
 _LAMBDAS = frozenset(
     {"awslambdaric", "bootstrap", "runtime_client", "simplejson", "snapshot_restore_py"}
@@ -97,6 +97,10 @@ def _check_name(spec: "JobSpec") -> None:
     if not _NAME.fullmatch(spec.name) or len(spec.name) > 40:
         problem = f"{spec.name!r} is not snake_case of at most 40 characters"
         _refuse(spec, "name", problem, "Name it like 'send_email'; its folder has the same name")
+    if spec.name == "replay":
+        # In the jobs table the runs for a job are `replay:<job>`, as a job's messages are.
+        problem = "its folder is that of the replay functions, and its ids are those of their runs"
+        _refuse(spec, "name", problem, "Say what it does, as in 'replay_payment'")
     if spec.name in _MODULES | _OURS | _LAMBDAS:
         problem = f"its folder would hide the Python module {spec.name!r} from everything else"
         _refuse(spec, "name", problem, f"Say what it does, as in 'send_{spec.name}'")
@@ -187,6 +191,13 @@ _BOUNDS = (
         10,
         "a killed job: each time it takes its whole batch with it, and a lease to be found out",
         "Leave it at 3: one for a deploy, one for bad luck",
+    ),
+    _Bound(
+        "max_replays",
+        1,
+        100,
+        "a dead letter's replays: what comes back so often has a cause that replays do not mend",
+        "Leave it at 3: `force` replays a dead letter whatever this says",
     ),
     _Bound(
         "backoff_base",

@@ -62,6 +62,8 @@ class JobSpec:
     """Failed runs of one message before it is dead-lettered. Receives are not attempts."""
     max_kills: int = 3
     """Runs of one message that may end without a word before it is dead-lettered as `Killed`."""
+    max_replays: int = 3
+    """How often a dead letter may be replayed before only `force` does it."""
     backoff_base: timedelta = timedelta(seconds=10)
     """Upper end of the first wait; doubles with every attempt. Each wait is drawn from 0 to it."""
     backoff_cap: timedelta = timedelta(minutes=15)

@@ -10,6 +10,7 @@ from constructs import Construct
 from stacks import assets
 from stacks.catalogue import Catalogue
 from stacks.job_queue import JobQueue, Shared
+from stacks.replay import Inspect, Replay
 from stacks.rules import DeliveryRules
 from stacks.stage import Stage
 from stacks.tables import create_tables
@@ -31,9 +32,13 @@ class JobsStack(Stack):
             job.spec.name: JobQueue(self, job.spec.pascal_name, job=job, shared=shared)
             for job in catalogue.jobs
         }
+        self.replay = Replay(self, "Replay", jobs=self.jobs.values(), shared=shared)
+        self.inspect = Inspect(self, "Inspect", jobs=self.jobs.values(), shared=shared)
 
         for job in self.jobs.values():
             self._output_job(job)
+        self._output("ReplayFunctionName", self.replay.function.function_name)
+        self._output("InspectFunctionName", self.inspect.function.function_name)
         self._output("JobsTableName", tables.jobs.table_name)
         self._output("IdempotencyTableName", tables.idempotency.table_name)
 

@@ -13,12 +13,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_ssm as ssm
 
 from stacks.job_spec import Allow
 
 # To send, SQS makes a data key and reads it back; to receive, it only reads.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
 KEY_FOR_SENDERS = ("kms:Decrypt", "kms:GenerateDataKey")
+KEY_FOR_RECEIVERS = ("kms:Decrypt",)
 
 # What DynamoDB does to the key in its caller's name; CreateGrant is for whoever makes the table.
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.usagenotes.html
@@ -31,6 +33,8 @@ KEY_FOR_TABLES = (
     "kms:ReEncryptFrom",
     "kms:ReEncryptTo",
 )
+# What CDK's own `grant_read_data` gives.
+KEY_FOR_TABLE_READERS = ("kms:Decrypt", "kms:DescribeKey")
 
 
 def allow(actions: Iterable[str], *resources: str) -> iam.PolicyStatement:
@@ -38,15 +42,25 @@ def allow(actions: Iterable[str], *resources: str) -> iam.PolicyStatement:
     return iam.PolicyStatement(actions=list(actions), resources=list(resources))
 
 
-def consume(queue: sqs.IQueue) -> iam.PolicyStatement:
-    """What the poller does in the worker's name, and the worker's leases and backoff."""
-    actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
+def use_queue(queue: sqs.IQueue, *actions: str) -> iam.PolicyStatement:
+    """To do `actions`, like `ReceiveMessage`, with messages of the queue, one or ten at a time."""
     return allow((f"sqs:{action}" for action in actions), queue.queue_arn)
 
 
+def consume(queue: sqs.IQueue) -> iam.PolicyStatement:
+    """What the poller does in the worker's name, the worker's leases and backoff, and a replay."""
+    actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
+    return use_queue(queue, *actions)
+
+
 def send(queue: sqs.IQueue) -> iam.PolicyStatement:
-    """To send messages, one or ten at a time."""
-    return allow(["sqs:SendMessage"], queue.queue_arn)
+    """To send messages."""
+    return use_queue(queue, "SendMessage")
+
+
+def read_parameter(parameter: ssm.IStringParameter) -> iam.PolicyStatement:
+    """To look up where a job's queues are."""
+    return allow(["ssm:GetParameter"], parameter.parameter_arn)
 
 
 def use_table(table: dynamodb.ITable, *actions: str) -> iam.PolicyStatement:
@@ -64,9 +78,11 @@ def use_key(key: kms.IKey, actions: Iterable[str]) -> iam.PolicyStatement:
     return allow(actions, key.key_arn)
 
 
-def use_key_for_tables(key: kms.IKey) -> iam.PolicyStatement:
+def use_key_for_tables(
+    key: kms.IKey, actions: Iterable[str] = KEY_FOR_TABLES
+) -> iam.PolicyStatement:
     """To have DynamoDB use the key for items, and nobody else."""
-    statement = use_key(key, KEY_FOR_TABLES)
+    statement = use_key(key, actions)
     via = f"dynamodb.{Stack.of(key).region}.{Stack.of(key).url_suffix}"
     statement.add_condition("StringEquals", {"kms:ViaService": via})
     return statement

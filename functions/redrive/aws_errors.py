@@ -6,6 +6,7 @@ from botocore import exceptions as boto_errors
 from botocore.exceptions import ClientError
 
 _PREFIX: Final = "AWS.SimpleQueueService."
+_ABOUT_A_MESSAGE: Final = {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue"}
 
 
 def may_pass(error: Exception) -> bool:
@@ -44,3 +45,8 @@ def reason(error: BaseException) -> str:
 def is_condition_failure(error: ClientError) -> bool:
     """Whether DynamoDB refused a write because its condition did not hold."""
     return code(error) == "ConditionalCheckFailedException"
+
+
+def is_about_a_message(error: BaseException) -> bool:
+    """Whether SQS refused a whole call because of one message in it, by a rule not among ours."""
+    return bool(names(error) & _ABOUT_A_MESSAGE)

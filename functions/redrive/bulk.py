@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 # trouble of its own. Each call is repeated by botocore too.
 _PAUSES_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 
-# What SQS says of a whole call because of one message in it, by a rule that is not among ours.
-_CODES_ABOUT_A_MESSAGE: Final = frozenset(
-    {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue"}
-)
-
 
 class _Entry(NamedTuple):
     position: int
@@ -151,7 +146,7 @@ class BulkSend:
     ) -> list[_Entry]:
         if aws_errors.may_pass(error) and not last:
             return batch
-        about_a_message = bool(aws_errors.names(error) & _CODES_ABOUT_A_MESSAGE)
+        about_a_message = aws_errors.is_about_a_message(error)
         if about_a_message and len(batch) > 1:
             self._send_apart(batch)
             return []

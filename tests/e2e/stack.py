@@ -29,6 +29,10 @@ def eventually(probe: Callable[[], T], *, what: str) -> T:
     raise AssertionError(f"within {PATIENCE_SECONDS:g} s: {what}")
 
 
+class OperatorRefused(Exception):
+    """The function's error, by its type and message."""
+
+
 class Sink:
     """The mail sink's own interface."""
 
@@ -156,6 +160,28 @@ class Stack:
             return not any(int(count) for count in counts.values())
 
         eventually(empty, what=f"the queue of {job} is empty")
+
+    # --- the operator -----------------------------------------------------------------------------
+
+    def operate(self, function: str, **event: Any) -> dict[str, Any]:
+        """Invokes `Replay` or `Inspect` as the console does, and returns what it answers."""
+        answer = self.client("lambda").invoke(
+            FunctionName=self.outputs[f"{function}FunctionName"], Payload=json.dumps(event)
+        )
+        told = json.loads(answer["Payload"].read())
+        if "FunctionError" in answer:
+            raise OperatorRefused(told["errorType"], told["errorMessage"])
+        return told
+
+    def replay(self, job: str, **event: Any) -> dict[str, Any]:
+        return self.operate("Replay", job=job, action="replay", reason="a test", **event)
+
+    def mend(self, what: str) -> None:
+        """From now on the jobs that die unless it is mended live."""
+        self.client("dynamodb").put_item(
+            TableName=self.outputs["JobsTableName"],
+            Item={"id": {"S": f"mended:{what}"}, "record": {"S": "mended"}},
+        )
 
     # --- what jobs left behind --------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ SHOWCASE = (
         batch_size=100,
         batching_window=timedelta(seconds=5),
         max_attempts=8,
+        max_replays=5,
         backoff_base=timedelta(seconds=0.5),
         backoff_cap=timedelta(minutes=5),
         max_concurrency=50,

@@ -148,3 +148,42 @@ def violations(report: dict[str, Any], plugin: str) -> Iterator[dict[str, Any]]:
     for part in report["pluginReports"]:
         if part["pluginName"] == plugin:
             yield from part["violations"]
+
+
+# Permissions
+
+
+def identity_policies(synthesis: Synthesis) -> dict[str, list[dict[str, Any]]]:
+    names = synthesis.resources("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
+    return {name: synthesis.statements(name) for name in names}
+
+
+def allows(*actions: str, on: str | Iterable[str], **condition: Any) -> dict[str, Any]:
+    resources = [on] if isinstance(on, str) else sorted(on)
+    return {"Effect": "Allow", "Action": sorted(actions), "Resource": resources, **condition}
+
+
+def same(statements: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
+    return sorted(map(str, map(_ordered, statements))) == sorted(map(str, map(_ordered, expected)))
+
+
+def _ordered(statement: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(statement.items())
+
+
+PARAMETERS = "arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter"
+
+VIA_DYNAMODB = {"StringEquals": {"kms:ViaService": "dynamodb.<AWS::Region>.<AWS::URLSuffix>"}}
+
+KEY_FOR_SENDERS = allows("kms:Decrypt", "kms:GenerateDataKey", on="<Key.Arn>")
+KEY_FOR_TABLES = allows(
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:Encrypt",
+    "kms:GenerateDataKey",
+    "kms:GenerateDataKeyWithoutPlaintext",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+    on="<Key.Arn>",
+    Condition=VIA_DYNAMODB,
+)

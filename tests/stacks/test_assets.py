@@ -22,9 +22,9 @@ SPECS = (JobSpec("send_email", key="id"), JobSpec("send_sms", key="id"))
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Job, ...]:
-    """Two jobs and a library of their own, with what tools leave beside sources."""
+    """Two jobs, replay and a library of their own, with what tools leave beside sources."""
     functions = tmp_path / "functions"
-    for name in ("redrive/worker", "redrive/testing", "send_email", "send_sms"):
+    for name in ("redrive/worker", "redrive/testing", "replay", "send_email", "send_sms"):
         (functions / name).mkdir(parents=True)
         (functions / name / "handler.py").write_text(f"# {name}\n")
         litter(functions / name)
@@ -42,12 +42,13 @@ def litter(folder: Path) -> None:
 
 @pytest.fixture
 def hashes(jobs: tuple[Job, ...], tmp_path: Path) -> Callable[[], dict[str, str]]:
-    """Each job's asset hash, from a fresh packing."""
+    """Each folder's asset hash, from a fresh packing."""
+    folders = [*(job.folder for job in jobs), tmp_path / "functions" / "replay"]
 
     def pack() -> dict[str, str]:
-        for job in jobs:
-            assets.function_code(job, tmp_path / "build")
-        staged = {job.spec.name: tmp_path / "build/functions" / job.spec.name for job in jobs}
+        for folder in folders:
+            assets.function_code(folder, tmp_path / "build")
+        staged = {folder.name: tmp_path / "build/functions" / folder.name for folder in folders}
         return {name: FileSystem.fingerprint(str(folder)) for name, folder in staged.items()}
 
     return pack
@@ -64,16 +65,17 @@ def files(folder: Path) -> list[str]:
 def test_an_asset_is_the_library_and_the_jobs_own_folder(
     jobs: tuple[Job, ...], tmp_path: Path
 ) -> None:
-    assets.function_code(jobs[0], tmp_path / "build")
+    assets.function_code(jobs[0].folder, tmp_path / "build")
     assert files(tmp_path / "build/functions/send_email") == [
         "redrive/worker/handler.py",
         "send_email/handler.py",
     ]
-    assert assets.handler(jobs[0]) == "send_email.handler.handler"
+    assert assets.handler(jobs[0].folder) == "send_email.handler.handler"
+    assert assets.handler(jobs[0].folder, "inspect") == "send_email.handler.inspect"
 
 
 def test_the_real_asset_holds_the_real_sources_and_nothing_else(tmp_path: Path) -> None:
-    assets.function_code(Job(JobSpec("send_email", key="id"), FUNCTIONS / "send_email"), tmp_path)
+    assets.function_code(FUNCTIONS / "send_email", tmp_path)
     sources = {
         str(path.relative_to(FUNCTIONS))
         for name in ("redrive", "send_email")
@@ -88,7 +90,7 @@ def test_the_real_asset_holds_the_real_sources_and_nothing_else(tmp_path: Path) 
 def test_a_jobs_own_testing_folder_is_part_of_it(jobs: tuple[Job, ...], tmp_path: Path) -> None:
     (jobs[0].folder / "testing").mkdir()
     (jobs[0].folder / "testing" / "rig.py").touch()
-    assets.function_code(jobs[0], tmp_path / "build")
+    assets.function_code(jobs[0].folder, tmp_path / "build")
     assert "send_email/testing/rig.py" in files(tmp_path / "build/functions/send_email")
 
 
@@ -100,10 +102,10 @@ def test_every_user_may_read_an_asset_whatever_the_umask_of_the_clone(
     tool.touch()
     for path, mode in ((tool, 0o777), (module, 0o666)):
         path.chmod(mode & ~umask)
-    assets.function_code(jobs[0], tmp_path / "build")
+    assets.function_code(jobs[0].folder, tmp_path / "build")
     staged = tmp_path / "build/functions/send_email"
     (staged / "send_email" / "handler.py").chmod(0o600)  # staged by an earlier version
-    assets.function_code(jobs[0], tmp_path / "build")
+    assets.function_code(jobs[0].folder, tmp_path / "build")
 
     modes = {path.name: path.stat().st_mode & 0o777 for path in staged.rglob("*")}
     assert (modes["send_email"], modes["tool"], modes["handler.py"]) == (0o755, 0o755, 0o644)
@@ -114,7 +116,7 @@ def test_a_broken_link_is_refused_by_its_path(jobs: tuple[Job, ...], tmp_path: P
     with pytest.raises(
         assets.AssetError, match=r"send_email/schema\.json cannot be packed .* Mend it or take it"
     ):
-        assets.function_code(jobs[0], tmp_path / "build")
+        assets.function_code(jobs[0].folder, tmp_path / "build")
     assert list((tmp_path / "build" / "functions").iterdir()) == []
 
 
@@ -155,6 +157,14 @@ def test_an_edit_in_one_job_changes_its_hash_alone(
     assert changed(before, hashes()) == {"send_email"}
 
 
+def test_an_edit_in_replay_changes_its_hash_alone(
+    jobs: tuple[Job, ...], hashes: Callable[[], dict[str, str]]
+) -> None:
+    before = hashes()
+    (jobs[0].folder.parent / "replay" / "handler.py").write_text("# edited\n")
+    assert changed(before, hashes()) == {"replay"}
+
+
 def test_a_file_that_is_removed_leaves_the_asset(
     jobs: tuple[Job, ...], hashes: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
@@ -170,7 +180,7 @@ def test_an_edit_in_the_library_changes_every_hash(
 ) -> None:
     before = hashes()
     (jobs[0].folder.parent / "redrive" / "worker" / "handler.py").write_text("# edited\n")
-    assert changed(before, hashes()) == {"send_email", "send_sms"}
+    assert changed(before, hashes()) == {"replay", "send_email", "send_sms"}
 
 
 def test_what_a_test_run_leaves_changes_no_hash(
@@ -191,15 +201,18 @@ def test_an_asset_that_is_right_already_is_left_alone(
     before = staged.stat().st_ino
     hashes()
     assert staged.stat().st_ino == before
-    assert sorted(path.name for path in staged.parent.iterdir()) == ["send_email", "send_sms"]
+    assert sorted(path.name for path in staged.parent.iterdir()) == [
+        "replay",
+        "send_email",
+        "send_sms",
+    ]
 
 
-def test_a_job_without_a_handler_is_refused_by_name(tmp_path: Path) -> None:
-    job = Job(JobSpec("send_fax", key="id"), tmp_path / "send_fax")
+def test_a_folder_without_a_handler_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(
-        assets.AssetError, match=r"JobSpec 'send_fax' has no .*send_fax/handler\.py"
+        assets.AssetError, match=r"function 'send_fax' has no .*send_fax/handler\.py"
     ):
-        assets.function_code(job, tmp_path / "build")
+        assets.function_code(tmp_path / "send_fax", tmp_path / "build")
 
 
 # The layer. A script stands in for uv: what uv itself does is not ours to test.

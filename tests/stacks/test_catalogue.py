@@ -72,6 +72,14 @@ def test_one_name_in_two_catalogues_is_refused() -> None:
         (("jobs_table",), "'jobs_table': the stack itself has a 'JobsTable'"),
         (("jobs_table_name",), "'jobs_table_name': the stack itself has a 'JobsTableName'"),
         (("idempotency_table",), "'idempotency_table': the stack itself has a 'IdempotencyTable'"),
+        (
+            ("replay_function_name",),
+            "'replay_function_name': the stack itself has a 'ReplayFunctionName'",
+        ),
+        (
+            ("inspect_function_name",),
+            "'inspect_function_name': the stack itself has a 'InspectFunctionName'",
+        ),
         (("bootstrap_version",), "'bootstrap_version': the stack itself has a 'BootstrapVersion'"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",

@@ -11,7 +11,16 @@ from aws_cdk import aws_iam as iam
 
 from stacks.stage import Stage
 from tests.stacks.conftest import SHOWCASE
-from tests.stacks.synthesis import Synthesis, jobs_stack
+from tests.stacks.synthesis import (
+    KEY_FOR_SENDERS,
+    KEY_FOR_TABLES,
+    PARAMETERS,
+    Synthesis,
+    allows,
+    identity_policies,
+    jobs_stack,
+    same,
+)
 
 ROOT_OF_OTHER_ACCOUNT = "arn:<AWS::Partition>:iam::210987654321:root"
 OWN_ACCOUNT_ONLY = {"StringEquals": {"aws:SourceAccount": "<AWS::AccountId>"}}
@@ -167,15 +176,6 @@ def test_the_mapping_follows_the_spec(showcase: Synthesis) -> None:
 # Permissions
 
 
-def identity_policies(synthesis: Synthesis) -> dict[str, list[dict[str, Any]]]:
-    names = synthesis.resources("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
-    return {name: synthesis.statements(name) for name in names}
-
-
-def allows(*actions: str, on: str, **condition: Any) -> dict[str, Any]:
-    return {"Effect": "Allow", "Action": sorted(actions), "Resource": [on], **condition}
-
-
 WORKER = [
     allows(
         "sqs:ChangeMessageVisibility",
@@ -210,34 +210,15 @@ WORKER = [
     allows("xray:PutTelemetryRecords", "xray:PutTraceSegments", on="*"),
 ]
 
-KEY_FOR_SENDERS = allows("kms:Decrypt", "kms:GenerateDataKey", on="<Key.Arn>")
-KEY_FOR_TABLES = allows(
-    "kms:Decrypt",
-    "kms:DescribeKey",
-    "kms:Encrypt",
-    "kms:GenerateDataKey",
-    "kms:GenerateDataKeyWithoutPlaintext",
-    "kms:ReEncryptFrom",
-    "kms:ReEncryptTo",
-    on="<Key.Arn>",
-    Condition={"StringEquals": {"kms:ViaService": "dynamodb.<AWS::Region>.<AWS::URLSuffix>"}},
-)
-
 PUBLISHER = [
     allows("sqs:SendMessage", on="<SendInvoiceQueue.Arn>"),
     allows(
         "ssm:GetParameter",
-        on="arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter<SendInvoiceParameter>",
+        on=PARAMETERS + "<SendInvoiceParameter>",
     ),
 ]
 
-
-def same(statements: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
-    return sorted(map(str, map(_ordered, statements))) == sorted(map(str, map(_ordered, expected)))
-
-
-def _ordered(statement: dict[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(statement.items())
+OPERATORS = ("Replay", "Inspect")
 
 
 def test_a_worker_may_do_this_and_nothing_else(showcase: Synthesis, keyed: Synthesis) -> None:
@@ -253,10 +234,15 @@ def test_a_publisher_may_do_this_and_nothing_else(showcase: Synthesis, keyed: Sy
 
 def test_there_are_no_other_identities_or_policies(showcase: Synthesis) -> None:
     jobs = ("SendInvoice", "BookSeat")
-    assert set(showcase.resources("AWS::IAM::Role")) == {f"{job}WorkerRole" for job in jobs}
+    assert set(showcase.resources("AWS::IAM::Role")) == {
+        *(f"{job}WorkerRole" for job in jobs),
+        *(f"{name}Role" for name in OPERATORS),
+    }
     assert set(identity_policies(showcase)) == {
         *(f"{job}WorkerRoleDefaultPolicy" for job in jobs),
         *(f"{job}PublishPolicy" for job in jobs),
+        *(f"{name}RoleDefaultPolicy" for name in OPERATORS),
+        "ReplayGoOnPolicy",
     }
     for role in showcase.resources("AWS::IAM::Role").values():
         assert set(role["Properties"]) == {"AssumeRolePolicyDocument"}  # nothing managed by AWS
@@ -334,14 +320,15 @@ def test_the_key_admits_the_publishers_of_its_queues(keyed: Synthesis) -> None:
 # Everything under the key: each permission has the key's permission that it needs, and no other.
 
 DATA_PLANE_KEY = set(KEY_FOR_TABLES["Action"])
+READERS_KEY = {"kms:Decrypt", "kms:DescribeKey"}
 NEEDS = {
     "sqs:SendMessage": {"kms:Decrypt", "kms:GenerateDataKey"},
     "sqs:ReceiveMessage": {"kms:Decrypt"},
-    "dynamodb:GetItem": DATA_PLANE_KEY,
+    "dynamodb:GetItem": READERS_KEY,
     "dynamodb:PutItem": DATA_PLANE_KEY,
     "dynamodb:UpdateItem": DATA_PLANE_KEY,
     "dynamodb:DeleteItem": DATA_PLANE_KEY,
-    "dynamodb:BatchGetItem": DATA_PLANE_KEY,
+    "dynamodb:BatchGetItem": READERS_KEY,
     "dynamodb:PartiQLInsert": DATA_PLANE_KEY,
     "dynamodb:PartiQLUpdate": DATA_PLANE_KEY,
 }
@@ -376,7 +363,7 @@ def via(statement: dict[str, Any]) -> str | None:
 
 
 def test_whoever_uses_a_queue_or_a_table_may_use_its_key(keyed: Synthesis) -> None:
-    assert len(identity_policies(keyed)) == 4
+    assert len(identity_policies(keyed)) == 7
     assert list(key_gaps(keyed)) == []
 
 
@@ -424,11 +411,12 @@ def test_a_publisher_finds_all_that_it_must_know_under_one_name(showcase: Synthe
         "queues": {"normal": "<SendInvoiceQueue>"},
         "dead_letter_queue": "<SendInvoiceDeadLetterQueue>",
         "fifo": False,
-        "limits": {"max_message_bytes": 1_048_576},
+        "limits": {"max_message_bytes": 1_048_576, "max_replays": 5},
     }
     seat = json.loads(showcase.properties("BookSeatParameter")["Value"])
     assert seat["fifo"] is True
     assert seat["key"] == "join('/', [flight, seat])"
+    assert seat["limits"]["max_replays"] == 3
 
 
 # Outage

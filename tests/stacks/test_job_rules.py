@@ -78,6 +78,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("no attempt", {"max_attempts": 0}, "max_attempts", "1 to 1,000", "backoff_base"),
     ("no kill at all", {"max_kills": 0}, "max_kills", "1 to 10", "3"),
     ("a poison pill for ever", {"max_kills": 11}, "max_kills", "1 to 10", "3"),
+    ("no replay at all", {"max_replays": 0}, "max_replays", "1 to 100", "`force` replays"),
+    ("a replay for ever", {"max_replays": 101}, "max_replays", "1 to 100", "`force` replays"),
     ("no base", {"backoff_base": seconds(0)}, "backoff_base", "0.001 s to 11:00:00", "less"),
     (
         "a wait that SQS cannot do",
@@ -318,6 +320,8 @@ def test_a_spec_is_refused_with_the_bound_and_the_way_out(
             "backoff_base": timedelta(hours=11),
             "backoff_cap": timedelta(hours=11),
         },
+        {"max_replays": 1},
+        {"max_replays": 100},
         {"memory_mib": 128, "batch_concurrency": 500},
         {"memory_mib": 10_240, "batch_concurrency": 1, "p99": seconds(5)},
         {"key": "join('-', [tenant, id])"},
@@ -361,7 +365,14 @@ OF_THE_LAYER = ["aws_lambda_powertools", "jmespath", "typing_extensions"]
 
 
 @pytest.mark.parametrize(
-    "name", ["email", "json", "import", "redrive", "replay", *OF_LAMBDA, *OF_THE_LAYER]
+    "name", ["email", "json", "import", "inspect", "redrive", *OF_LAMBDA, *OF_THE_LAYER]
 )
 def test_a_name_that_would_hide_a_module_from_the_worker_is_refused(name: str) -> None:
     assert f"Say what it does, as in 'send_{name}'" in str(refusal(name))
+
+
+def test_a_job_called_replay_is_refused() -> None:
+    error = refusal("replay")
+    assert (error.job, error.field) == ("replay", "name")
+    assert "its folder is that of the replay functions, and its ids are those of" in str(error)
+    assert "Say what it does, as in 'replay_payment'" in str(error)

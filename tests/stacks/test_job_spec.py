@@ -32,6 +32,7 @@ def test_a_job_with_a_key_alone_has_every_default() -> None:
         batching_window=seconds(0),
         max_attempts=12,
         max_kills=3,
+        max_replays=3,
         backoff_base=seconds(10),
         backoff_cap=timedelta(minutes=15),
         max_concurrency=10,

@@ -21,7 +21,9 @@ HOLDS_DATA = (
 # messages, a table with its records. Change one of these only with a migration.
 LOGICAL_IDS = {
     "IdempotencyTable22A5A209",
+    "InspectLogGroup370C059D",
     "JobsTable1970BC16",
+    "ReplayLogGroup8B74B61E",
     "SendEmailDeadLetterQueueF71A1962",
     "SendEmailLogGroup1BBDEAE9",
     "SendEmailQueueA47F8591",
@@ -91,6 +93,8 @@ def test_outputs_are_those_that_others_rely_on(dev: Synthesis) -> None:
             "SendEmailDeadLetterQueueUrl": "<SendEmailDeadLetterQueue>",
             "SendEmailWorkerName": "<SendEmailWorker>",
             "SendEmailPublishPolicyArn": "<SendEmailPublishPolicy>",
+            "ReplayFunctionName": "<ReplayFunction>",
+            "InspectFunctionName": "<InspectFunction>",
             "JobsTableName": "<JobsTable>",
             "IdempotencyTableName": "<IdempotencyTable>",
         }.items()
@@ -102,7 +106,7 @@ def test_every_job_of_the_catalogue_has_its_outputs(local: Synthesis) -> None:
     assert {f"{job}QueueUrl" for job in ("SendEmail", "Probe", "Long", "Ordered")} <= set(
         local.outputs()
     )
-    assert len(local.outputs()) == 4 * 4 + 2
+    assert len(local.outputs()) == 4 * 4 + 4
 
 
 def test_the_local_stage_shortens_every_jobs_waits(local: Synthesis) -> None:

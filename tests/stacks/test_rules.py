@@ -202,6 +202,8 @@ def test_acknowledgements_are_narrow(dev: Synthesis, showcase: Synthesis) -> Non
     of_the_job = {one for one in acknowledged(dev) if "/SendEmail/" in one[1]}
     assert of_the_job == always("SendEmail")
     assert acknowledged(showcase) == always("SendInvoice") | always("BookSeat") | {
+        ("L1", "Redrive-dev/Replay/Function"),
+        ("L1", "Redrive-dev/Inspect/Function"),
         ("IAM5[Action::s3:Put*]", "Redrive-dev/SendInvoice/WorkerRole"),
         (f"IAM5[Resource::{bucket}]", "Redrive-dev/SendInvoice/WorkerRole"),
     }

@@ -214,8 +214,12 @@ def dynamodb(moto_dynamodb):
 
 @pytest.fixture(autouse=True)
 def _logger_as_in_a_new_environment(capsys):
-    # Powertools keeps a logger's handler, and with it the stdout of the test that came first.
-    logger = logging.getLogger(JOB)
+    forget_logger(JOB)
+
+
+def forget_logger(name: str) -> None:
+    """Powertools keeps a logger's handler, and with it the stdout of the test that came first."""
+    logger = logging.getLogger(name)
     logger.handlers.clear()
     for mark in ("init", "powertools_handler"):
         vars(logger).pop(mark, None)
@@ -238,7 +242,7 @@ def group_commit(request):
     return request.param
 
 
-def _bench(dynamodb: Any, suffix: str, group_commit: bool) -> Bench:
+def bench_of(dynamodb: Any, suffix: str, *, group_commit: bool) -> Bench:
     clock = ManualClock()
     dead = InMemoryQueue(f"work-dead{suffix}", clock=clock)
     queue = InMemoryQueue(
@@ -275,12 +279,12 @@ def _bench(dynamodb: Any, suffix: str, group_commit: bool) -> Bench:
 
 @pytest.fixture
 def bench(dynamodb, group_commit):
-    return _bench(dynamodb, "", group_commit)
+    return bench_of(dynamodb, "", group_commit=group_commit)
 
 
 @pytest.fixture
 def fifo_bench(dynamodb, group_commit):
-    return _bench(dynamodb, ".fifo", group_commit)
+    return bench_of(dynamodb, ".fifo", group_commit=group_commit)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from redrive.worker import Job, Worker
 def run(job: Job) -> dict:
     if job.attempt < job.payload.get("succeed_on_attempt", 1):
         fail(job.payload)
+    if broken := job.payload.get("dies_unless_mended"):
+        die_unless_mended(broken, job.payload.get("cause", "Broken"))
     time.sleep(job.payload.get("seconds", 0))
     effect = {
         "id": {"S": job.id},
@@ -21,6 +23,15 @@ def run(job: Job) -> dict:
     }
     clients.shared("dynamodb").put_item(TableName=os.environ["REDRIVE_JOBS_TABLE"], Item=effect)
     return {"attempt": job.attempt}
+
+
+def die_unless_mended(what: str, cause: str) -> None:
+    """For good, under the name of the cause, until there is a row that says that it is mended."""
+    table = os.environ["REDRIVE_JOBS_TABLE"]
+    mended = {"id": {"S": f"mended:{what}"}, "record": {"S": "mended"}}
+    found = clients.shared("dynamodb").batch_get_item(RequestItems={table: {"Keys": [mended]}})
+    if not found["Responses"][table]:
+        raise type(cause, (PermanentError,), {})(f"{what} is broken")
 
 
 def fail(payload: dict) -> None:

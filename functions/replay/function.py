@@ -1,0 +1,115 @@
+"""The Lambda handler of both functions: an event in, an answer out, within the time that a client
+waits.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+
+from redrive import clients
+from redrive.discovery import discover
+from redrive.worker.job import LambdaContext
+from redrive.worker.jobs_table import JobsTable
+from replay import confirm
+from replay.event import Request, read_event
+from replay.hop import Environment, Hop
+from replay.operation import THREADS
+from replay.runs import Run, Runs
+from replay.settings import Settings
+from replay.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_ssm import SSMClient
+
+# A client gives up after 60 s without an answer, and invokes once more; an answer comes within 45.
+# After the work's time, calls under way must end, and what was read must be given back.
+# https://docs.aws.amazon.com/botocore/latest/reference/config.html (read_timeout)
+SECONDS_TO_WORK: Final = 28.0
+_SECONDS_TO_END: Final = 30.0
+_CALL_SECONDS: Final = 5.0
+
+
+class ReplayFunction:
+    """Takes the event of `replay.event`; `actions` are those that this function may do.
+
+    Nothing is read or connected before the first invocation. The other arguments are for tests.
+    """
+
+    def __init__(
+        self,
+        actions: Collection[str],
+        *,
+        settings: Settings | None = None,
+        sqs: "SQSClient | None" = None,
+        dynamodb: "DynamoDBClient | None" = None,
+        ssm: "SSMClient | None" = None,
+        lambda_: "LambdaClient | None" = None,
+        seconds_to_work: float = SECONDS_TO_WORK,
+    ) -> None:
+        self._actions = actions
+        self._settings, self._seconds_to_work = settings, seconds_to_work
+        self._sqs, self._dynamodb, self._ssm, self._lambda = sqs, dynamodb, ssm, lambda_
+        self._environment: Environment | None = None
+
+    def __call__(self, event: Any, context: LambdaContext) -> dict[str, Any]:
+        """Does what the event asks.
+
+        Raises Refused, when nothing was done; UnknownJob, where a job is not deployed; and
+        SettingsError.
+        """
+        if self._environment is None:
+            self._environment = self._build()
+        environment = self._environment
+        if isinstance(event, Mapping) and "continue" in event and "replay" in self._actions:
+            return self._go_on(environment, event, context)
+        request = read_event(event, environment.settings.jobs, self._actions)
+        if request.action == "status":
+            return environment.runs.status(request.job, request.run)
+        if request.only_reads:
+            environment.runs.refuse_while_running(request.job)
+            return self._hop(environment, request, None, context).do(self._seconds_to_work)
+        if request.action == "purge":
+            confirm.check(request.fields)
+        run = environment.runs.begin(request.job, request.fields)
+        return self._hop(environment, request, run, context).do(self._seconds_to_work)
+
+    def _go_on(
+        self, environment: Environment, event: Mapping[str, Any], context: LambdaContext
+    ) -> dict[str, Any]:
+        run = environment.runs.resume(str(event["job"]), str(event["continue"]), int(event["hop"]))
+        if run is None:
+            return {"incomplete": "this part of the run has been done"}
+        request = read_event(run.fields, environment.settings.jobs, self._actions)
+        seconds = context.get_remaining_time_in_millis() / 1000 - _SECONDS_TO_END
+        return self._hop(environment, request, run, context).do(seconds)
+
+    def _hop(
+        self, environment: Environment, request: Request, run: Run | None, context: LambdaContext
+    ) -> Hop:
+        destination = discover(environment.ssm, environment.settings.stage, request.job)
+        return Hop(environment, request, destination, run, context)
+
+    def _build(self) -> Environment:
+        settings = self._settings or Settings.from_environment()
+
+        def client(service: str, attempts: int) -> Any:
+            make: Any = boto3.client
+            config = clients.config(
+                threads=2 * THREADS, attempts=attempts, read_timeout_seconds=_CALL_SECONDS
+            )
+            return make(service, config=config)
+
+        dynamodb = self._dynamodb or client("dynamodb", 3)
+        return Environment(
+            settings=settings,
+            sqs=self._sqs or client("sqs", 2),
+            ssm=self._ssm or client("ssm", 3),
+            lambda_=self._lambda or client("lambda", 3),
+            table=JobsTable(settings.jobs_table, settings.idempotency_table, dynamodb),
+            runs=Runs(dynamodb, settings.jobs_table, lease_seconds=settings.lease_seconds),
+            telemetry=Telemetry(settings.stage),
+        )

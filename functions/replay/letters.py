@@ -1,0 +1,184 @@
+"""A dead letter: a message of a dead-letter queue, and all that is known of why it is there."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from redrive.discovery import Destination
+from redrive.errors import UnusablePayload
+from redrive.message import (
+    Envelope,
+    Message,
+    Payload,
+    iso_time,
+    job_id,
+    read_payload,
+    read_time,
+    render_key,
+)
+from redrive.worker.idempotency import record_id
+from redrive.worker.jobs_table import Asked, History
+
+MOVED_BY_SQS: Final = "MovedBySQS"
+"""SQS moved it, since it was received too often; no worker said why."""
+UNKNOWN: Final = "Unknown"
+"""Somebody else sent it there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A message as the scan has it. `source` is the queue's name that SQS moved it from."""
+
+    message: Message
+    sequence: str
+    source: str | None
+
+    @classmethod
+    def read(cls, received: Mapping[str, Any]) -> "Received":
+        """Reads one message of ReceiveMessage."""
+        system = received["Attributes"]
+        arn = system.get("DeadLetterQueueSourceArn")
+        return cls(
+            message=Message.from_received(received),
+            sequence=system.get("SequenceNumber", ""),
+            source=arn.rpartition(":")[2] if arn else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Times are milliseconds since the epoch, None where nothing tells them.
+
+    `original_id` is the message's id when it died, and `queue_url` where it died. `run_key` is the
+    idempotency key of its run.
+    """
+
+    message: Message
+    sequence: str
+    original_id: str
+    queue_url: str
+    payload: Payload
+    key: str
+    job_id: str
+    run_key: str
+    envelope: Envelope
+    cause: str
+    fingerprint: str | None
+    attempts: int
+    replays: int
+    sent_at: float | None
+    failed_at: float | None
+    succeeded: bool = False
+
+    @property
+    def copy_of(self) -> tuple[str, int]:
+        """Equal for two copies of one death: its worker was killed after the first was sent."""
+        return self.original_id, self.replays
+
+
+def asked_about(received: Received, destination: Destination) -> tuple[DeadLetter, Asked]:
+    """The letter by what it says itself, and what to ask the tables about it."""
+    message = received.message
+    envelope = message.envelope or Envelope()
+    ours = envelope.cause is not None
+    original_id = (ours and envelope.message_id) or message.id
+    payload, key = _open(message, destination, original_id)
+    cause = envelope.cause
+    letter = DeadLetter(
+        message=message,
+        sequence=received.sequence,
+        original_id=original_id,
+        queue_url=_origin(received, envelope, destination),
+        payload=payload,
+        key=key,
+        job_id=job_id(destination.job, key),
+        run_key=f"{key}#force{envelope.force}" if envelope.force else key,
+        envelope=envelope,
+        cause=cause.type if cause else MOVED_BY_SQS if received.source else UNKNOWN,
+        fingerprint=cause.fingerprint if cause else None,
+        attempts=cause.attempts if cause else 0,
+        replays=envelope.replays,
+        sent_at=_sent_at(received, envelope, destination),
+        failed_at=_time(cause.failed_at) if cause else None,
+    )
+    record = record_id(destination.job, letter.run_key)
+    return letter, Asked(letter.job_id, original_id, record)
+
+
+def with_history(letter: DeadLetter, history: History) -> DeadLetter:
+    """The letter as the tables know it: where both say something, the tables decide."""
+    known = replace(letter, succeeded=history.succeeded)
+    if history.replays is not None:
+        known = replace(known, replays=history.replays)
+    cause = history.cause
+    if history.dead and cause:
+        return replace(
+            known,
+            cause=cause.type,
+            fingerprint=cause.fingerprint,
+            attempts=cause.attempts,
+            failed_at=_time(cause.failed_at),
+        )
+    if letter.cause == MOVED_BY_SQS:
+        return replace(known, attempts=history.attempts)
+    return known
+
+
+def _open(message: Message, destination: Destination, original_id: str) -> tuple[Payload, str]:
+    """The payload and the key; as in the worker, what has no key goes by its message id."""
+    payload: Payload = {}
+    try:
+        payload = read_payload(message.body)
+        return payload, render_key(payload, destination.key)
+    except UnusablePayload:
+        return payload, original_id
+
+
+def _origin(received: Received, envelope: Envelope, destination: Destination) -> str:
+    if envelope.queue in destination.queue_urls:
+        return str(envelope.queue)
+    for url in destination.queue_urls:
+        if url.rpartition("/")[2] == received.source:
+            return url
+    return destination.queue_url
+
+
+def _sent_at(received: Received, envelope: Envelope, destination: Destination) -> float | None:
+    if envelope.sent_at and (envelope.cause or envelope.replays):
+        return _time(envelope.sent_at)
+    if received.source and destination.fifo:
+        return None  # a FIFO queue's clock starts anew when SQS moves a message
+    return float(received.message.sent_at)
+
+
+def _time(text: str) -> float | None:
+    try:
+        return read_time(text)
+    except ValueError:
+        return None
+
+
+def replayed(letter: DeadLetter, *, force: bool) -> Envelope:
+    """What the message says of itself when it is sent again."""
+    return replace(
+        letter.envelope,
+        id=letter.job_id,
+        message_id=letter.original_id,
+        queue=letter.queue_url,
+        sent_at=None if letter.sent_at is None else iso_time(letter.sent_at),
+        replays=letter.replays + 1,
+        force=letter.envelope.force + force,
+        cause=None,
+    )
+
+
+def in_order(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """The oldest of each FIFO group first."""
+    return sorted(letters, key=lambda letter: int(letter.sequence or 0))
+
+
+def deduplication_id(letter: DeadLetter, *, force: bool) -> str:
+    """Another one for each replay, or FIFO would drop it; the same when one is repeated."""
+    number = f"{letter.original_id}:{letter.replays + 1}:{letter.envelope.force + force}"
+    return hashlib.sha256(number.encode()).hexdigest()

@@ -1,0 +1,246 @@
+"""Reads a whole dead-letter queue, and leaves in it what nobody took out.
+
+What was read stays hidden until the end: released at once, the same ten messages would come again
+and again. A scan that is killed gives all back when their visibility timeout ends.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from redrive import aws_errors, limits
+from redrive.worker.visibility import Refused, change_visibility
+from replay.halt import Halt
+from replay.letters import Received
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+T = TypeVar("T")
+
+# One BatchGetItem tells the history of so many, and their sends are full.
+_HANDFUL: Final = 50
+_HANDFUL_BYTES: Final = 4 * limits.MESSAGE_BYTES
+# A long poll asks all of SQS's servers; a short one may find nothing where there is something.
+_LONG_POLL_SECONDS: Final = 1
+_EMPTY_POLLS: Final = 2
+_TRIES: Final = 5
+_PAUSE_SECONDS: Final = 0.2
+_CHUNK: Final = 100
+
+IN_FLIGHT_LIMIT: Final = "in-flight limit"
+# SQS's ceiling is about 120,000; on a FIFO queue a receive then finds nothing, without an error.
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
+_NEAR_IN_FLIGHT_LIMIT: Final = 115_000
+
+
+class Scan:
+    """Use as a context manager: what was not removed in it is visible again after it.
+
+    `hold_seconds` is how long a message stays hidden if the scan is killed.
+    """
+
+    def __init__(
+        self, sqs: "SQSClient", queue_url: str, halt: Halt, *, hold_seconds: float, threads: int
+    ) -> None:
+        self._sqs, self._queue_url, self._halt = sqs, queue_url, halt
+        self._hold_seconds, self._threads = max(int(hold_seconds), 2), threads
+        self._held: dict[str, str] = {}
+        self._removed: set[str] = set()
+        self._handling = 0
+        self._lock = threading.Lock()
+        self._enough = threading.Event()
+        self._ended = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name="renewer", daemon=True)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="scan")
+
+    def __enter__(self) -> Self:
+        self._renewer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._renewer.join()
+        # Delivered once more although they were deleted, as SQS may.
+        for chunk in chunks(
+            [id_ for id_ in self._held if id_ in self._removed], limits.BATCH_ENTRIES
+        ):
+            self._delete(chunk)
+        self._change_all(0)
+        self._pool.shutdown()
+
+    def read(self, handle: Callable[[Sequence[Received]], None]) -> None:
+        """Hands every message to `handle` once, in handfuls and from several threads, until two
+        long polls on end find nothing or the run is stopped. Raises what `handle` raises.
+        """
+        list(self._pool.map(lambda _: self._read(handle), range(self._threads)))
+
+    def enough(self) -> None:
+        """Reads no more; what was read is still handled."""
+        self._enough.set()
+
+    def remove(self, messages: Iterable[Received]) -> dict[str, str]:
+        """Deletes messages; returns the codes of those that SQS kept, by message id."""
+        kept: dict[str, str] = {}
+        for chunk in chunks(list(messages), limits.BATCH_ENTRIES):
+            kept |= self._delete([one.message.id for one in chunk])
+        return kept
+
+    def held_elsewhere(self) -> str | None:
+        """What a scan that found no more may have missed, or None."""
+        counts = self._sqs.get_queue_attributes(
+            QueueUrl=self._queue_url,
+            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+        )["Attributes"]
+        visible = int(counts["ApproximateNumberOfMessages"])
+        hidden = int(counts["ApproximateNumberOfMessagesNotVisible"])
+        if hidden >= _NEAR_IN_FLIGHT_LIMIT:
+            return IN_FLIGHT_LIMIT
+        # The numbers lag: what was removed a moment ago may still be in them.
+        others = hidden - len(self._held) - len(self._removed)
+        if others > 0:
+            return f"about {others} messages are in flight with another reader; try again later"
+        if self._queue_url.endswith(".fifo") and visible > len(self._removed):
+            return (
+                f"about {visible} messages wait behind others of their group, of which SQS shows "
+                "ten at a time; replay those first"
+            )
+        return None
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _read(self, handle: Callable[[Sequence[Received]], None]) -> None:
+        empty_polls = 0
+        # While a handful is handled, its FIFO groups show nothing; after it, they may.
+        while not self._stopped and (empty_polls < _EMPTY_POLLS or self._handling):
+            handful, found_nothing = self._handful()
+            empty_polls = (0 if handful else empty_polls) + found_nothing
+            if handful:
+                with self._busy():
+                    handle(handful)
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        with self._lock:
+            self._handling += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._handling -= 1
+
+    def _handful(self) -> tuple[list[Received], bool]:
+        """Some messages that were not read before, and whether a poll found nothing."""
+        handful: list[Received] = []
+        size = 0
+        while len(handful) < _HANDFUL and size < _HANDFUL_BYTES and not self._stopped:
+            messages = self._receive()
+            if not messages:
+                return handful, not self._halt
+            new = [one for one in map(Received.read, messages) if self._hold(one)]
+            handful += new
+            size += sum(len(one.message.body) for one in new)
+        return handful, False
+
+    @property
+    def _stopped(self) -> bool:
+        return self._enough.is_set() or bool(self._halt)
+
+    def _receive(self) -> Sequence[Any]:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                answer = self._sqs.receive_message(
+                    QueueUrl=self._queue_url,
+                    MaxNumberOfMessages=limits.BATCH_ENTRIES,
+                    VisibilityTimeout=self._hold_seconds,
+                    WaitTimeSeconds=_LONG_POLL_SECONDS,
+                    MessageAttributeNames=["All"],
+                    MessageSystemAttributeNames=["All"],
+                )
+            except Exception as error:
+                if "OverLimit" in aws_errors.names(error):
+                    self._halt.stop(IN_FLIGHT_LIMIT)
+                elif not aws_errors.may_pass(error) or attempt == _TRIES:
+                    self._halt.stop(f"receive failed: {aws_errors.code(error)}")
+                if self._halt.wait(_PAUSE_SECONDS * attempt):
+                    return []
+            else:
+                return answer.get("Messages", [])
+        return []
+
+    def _hold(self, received: Received) -> bool:
+        """Whether it is new. SQS may deliver a message twice; the newest receipt is the one that
+        holds.
+        """
+        id_ = received.message.id
+        with self._lock:
+            is_new = id_ not in self._held and id_ not in self._removed
+            self._held[id_] = received.message.receipt_handle
+        return is_new
+
+    # --- holding, and giving back -----------------------------------------------------------------
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._hold_seconds / 3):
+            self._change_all(self._hold_seconds)
+
+    def _change_all(self, seconds: int) -> None:
+        with self._lock:
+            held = list(self._held.items())
+        for refused in self._in_parallel(
+            lambda chunk: self._change(chunk, seconds), chunks(held, _CHUNK)
+        ):
+            for id_ in refused:
+                with self._lock:
+                    self._held.pop(id_, None)
+
+    def _in_parallel(self, call: Callable[[T], list[str]], parts: list[T]) -> list[list[str]]:
+        if len(parts) < 2:
+            return [call(part) for part in parts]
+        with ThreadPoolExecutor(min(self._threads, len(parts))) as pool:
+            return list(pool.map(call, parts))
+
+    def _change(self, held: Sequence[tuple[str, str]], seconds: int) -> list[str]:
+        """The ids of those that are no longer ours."""
+        ids = {receipt: id_ for id_, receipt in held}
+        refused: Refused = change_visibility(
+            self._sqs, self._queue_url, [(receipt, seconds) for receipt in ids]
+        )
+        return [ids[receipt] for receipt in refused.lost]
+
+    def _delete(self, ids: Sequence[str]) -> dict[str, str]:
+        with self._lock:
+            receipts = [self._held.get(id_, "") for id_ in ids]
+        entries: list[Any] = [
+            {"Id": str(place), "ReceiptHandle": receipt} for place, receipt in enumerate(receipts)
+        ]
+        kept: dict[str, str] = {}
+        for attempt in range(1, _TRIES + 1):
+            kept = {}
+            try:
+                answer = self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+            except Exception as error:
+                kept = {ids[int(entry["Id"])]: aws_errors.code(error) for entry in entries}
+                passes = aws_errors.may_pass(error)
+            else:
+                failed = {one["Id"]: one for one in answer.get("Failed", ())}
+                self._forget([ids[int(e["Id"])] for e in entries if e["Id"] not in failed])
+                kept = {ids[int(one)]: told["Code"] for one, told in failed.items()}
+                entries = [entry for entry in entries if entry["Id"] in failed]
+                passes = any(not told["SenderFault"] for told in failed.values())
+            if not kept or not passes or self._ended.wait(_PAUSE_SECONDS * attempt):
+                return kept
+        return kept
+
+    def _forget(self, ids: Iterable[str]) -> None:
+        with self._lock:
+            for id_ in ids:
+                self._held.pop(id_, None)
+                self._removed.add(id_)
+
+
+def chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """The items in order, in parts of at most `size`."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
