@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 THREADS: Final = 16
-_MESSAGES_A_THREAD: Final = 100
+_RATE_OF_A_THREAD: Final = 100
 _PURGED_AT_ONCE: Final = 100
 
 
@@ -120,7 +120,8 @@ class Operation:
             self._destination.dead_letter_queue_url,
             self._halt,
             hold_seconds=self._hold_seconds,
-            threads=self._threads(),
+            # A slow replay needs few.
+            most_threads=min(THREADS, 1 + int(self._request.rate or 10**9) // _RATE_OF_A_THREAD),
         )
         resend = Resend(
             self._sqs,
@@ -138,20 +139,9 @@ class Operation:
                 self._purge(scan)
             scan.remove([one for copy_of, one in self._copies if copy_of in self._gone])
             if not self._halt and not self._quota.used_up:
-                missed = scan.held_elsewhere()
+                missed = scan.missed()
                 if missed:
                     self._halt.stop(missed)
-
-    def _threads(self) -> int:
-        told = self._sqs.get_queue_attributes(
-            QueueUrl=self._destination.dead_letter_queue_url,
-            AttributeNames=["ApproximateNumberOfMessages"],
-        )
-        waiting = int(told["Attributes"]["ApproximateNumberOfMessages"])
-        threads = 1 + waiting // _MESSAGES_A_THREAD
-        if self._request.rate:
-            threads = min(threads, 1 + int(self._request.rate) // _MESSAGES_A_THREAD)
-        return min(threads, THREADS)
 
     def _handle(self, handful: Sequence[Received], scan: Scan, resend: Resend) -> None:
         self.report.add_scanned(len(handful))

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 # One BatchGetItem tells the history of so many, and their sends are full.
 _HANDFUL: Final = 50
+_MESSAGES_A_THREAD: Final = 100
 _HANDFUL_BYTES: Final = 4 * limits.MESSAGE_BYTES
 # A long poll asks all of SQS's servers; a short one may find nothing where there is something.
 _LONG_POLL_SECONDS: Final = 1
@@ -39,14 +40,21 @@ _NEAR_IN_FLIGHT_LIMIT: Final = 115_000
 class Scan:
     """Use as a context manager: what was not removed in it is visible again after it.
 
-    `hold_seconds` is how long a message stays hidden if the scan is killed.
+    `hold_seconds` is how long a message stays hidden if the scan is killed. It takes as many
+    threads as the queue is long, `most_threads` at most.
     """
 
     def __init__(
-        self, sqs: "SQSClient", queue_url: str, halt: Halt, *, hold_seconds: float, threads: int
+        self,
+        sqs: "SQSClient",
+        queue_url: str,
+        halt: Halt,
+        *,
+        hold_seconds: float,
+        most_threads: int,
     ) -> None:
         self._sqs, self._queue_url, self._halt = sqs, queue_url, halt
-        self._hold_seconds, self._threads = max(int(hold_seconds), 2), threads
+        self._hold_seconds, self._threads = max(int(hold_seconds), 2), most_threads
         self._held: dict[str, str] = {}
         self._removed: set[str] = set()
         self._handling = 0
@@ -54,9 +62,13 @@ class Scan:
         self._enough = threading.Event()
         self._ended = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="renewer", daemon=True)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="scan")
+        self._seen = 0
 
     def __enter__(self) -> Self:
+        visible, hidden = self._count()
+        self._expected = visible + hidden
+        self._threads = min(self._threads, 1 + visible // _MESSAGES_A_THREAD)
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="scan")
         self._renewer.start()
         return self
 
@@ -88,26 +100,34 @@ class Scan:
             kept |= self._delete([one.message.id for one in chunk])
         return kept
 
-    def held_elsewhere(self) -> str | None:
-        """What a scan that found no more may have missed, or None."""
+    def missed(self) -> str | None:
+        """Why a scan that found no more has not seen all that was there when it began, or None."""
+        _, hidden = self._count()
+        if hidden >= _NEAR_IN_FLIGHT_LIMIT:
+            return IN_FLIGHT_LIMIT
+        unseen = self._expected - self._seen
+        if unseen <= 0:
+            return None
+        if self._queue_url.endswith(".fifo"):
+            return (
+                f"about {unseen} messages were not seen: of a group SQS shows ten at a time, so "
+                "replay those in front of them first; or another reader has them"
+            )
+        return (
+            f"about {unseen} messages were not seen: another reader, or a run that was killed, has "
+            "them for at most two minutes (or they were deleted a moment ago: SQS's counts lag)"
+        )
+
+    def _count(self) -> tuple[int, int]:
+        """About how many messages are visible, and how many are not."""
         counts = self._sqs.get_queue_attributes(
             QueueUrl=self._queue_url,
             AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
         )["Attributes"]
-        visible = int(counts["ApproximateNumberOfMessages"])
-        hidden = int(counts["ApproximateNumberOfMessagesNotVisible"])
-        if hidden >= _NEAR_IN_FLIGHT_LIMIT:
-            return IN_FLIGHT_LIMIT
-        # The numbers lag: what was removed a moment ago may still be in them.
-        others = hidden - len(self._held) - len(self._removed)
-        if others > 0:
-            return f"about {others} messages are in flight with another reader; try again later"
-        if self._queue_url.endswith(".fifo") and visible > len(self._removed):
-            return (
-                f"about {visible} messages wait behind others of their group, of which SQS shows "
-                "ten at a time; replay those first"
-            )
-        return None
+        return (
+            int(counts["ApproximateNumberOfMessages"]),
+            int(counts["ApproximateNumberOfMessagesNotVisible"]),
+        )
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -178,6 +198,7 @@ class Scan:
         with self._lock:
             is_new = id_ not in self._held and id_ not in self._removed
             self._held[id_] = received.message.receipt_handle
+            self._seen += is_new
         return is_new
 
     # --- holding, and giving back -----------------------------------------------------------------
