@@ -1,7 +1,8 @@
-"""200 e-mails through an embedded AWS: published, failed, retried, dead-lettered, counted.
+"""E-mails through an embedded AWS: published, failed, retried, dead-lettered, replayed, counted.
 
 This module does and checks; `demo_view` shows. The mail provider fails in the middle, twenty mails
-are published twice, and five can never be delivered.
+are published twice, and five can never be delivered. Then the provider refuses forty for good, by
+a mistake of its own: when that is mended, they are replayed, and the five are not.
 """
 
 import json
@@ -13,15 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from local.aws import Aws
-from redrive.message import ENVELOPE, Cause, Envelope
+from redrive.message import ENVELOPE, Cause, Envelope, iso_time
 from redrive.publisher import Publisher
 
 DELIVERABLE = 175
 DUPLICATES = 20
 IMPOSSIBLE = 5
+REPLAYED = 40
 OUTAGE_SECONDS = 4
 GIVE_UP_SECONDS = 90.0
 POLL_SECONDS = 0.2
+TO_REPLAY = range(500, 500 + REPLAYED)
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Progress:
     in_flight: int
     dead: int
     sent: int
+    expected: int
+    """How many e-mails there are so far."""
 
     @property
     def ended(self) -> int:
@@ -39,7 +44,7 @@ class Progress:
 
     @property
     def over(self) -> bool:
-        return not self.waiting and not self.in_flight and self.ended >= DELIVERABLE + IMPOSSIBLE
+        return not self.waiting and not self.in_flight and self.ended >= self.expected
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Evidence:
     dead_letters: list[DeadLetter]
     left: int
     """Messages in the queue."""
+    replayed: int
+    """What the replay said that it sent."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """What must hold at the end, whatever happened in between."""
     times_sent = Counter(evidence.sent)
     delivered = sum(times_sent[_mail(number)["email_id"]] > 0 for number in range(DELIVERABLE))
+    revived = sum(times_sent[_mail(number)["email_id"]] > 0 for number in TO_REPLAY)
     twice = sum(count > 1 for count in times_sent.values())
     dead, left = len(evidence.dead_letters), evidence.left
     explained = sum(letter.explains_itself for letter in evidence.dead_letters)
@@ -93,8 +101,21 @@ def findings(evidence: Evidence) -> list[Finding]:
             dead == explained == IMPOSSIBLE,
             f"{dead} dead letters, {explained} of them say why; {IMPOSSIBLE} were impossible",
         ),
+        Finding(
+            revived == evidence.replayed == REPLAYED,
+            f"{evidence.replayed} dead letters were replayed, and {revived} of them sent",
+        ),
         Finding(not left, f"{left} messages are left in the queue"),
     ]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One event, pasted into one of the operator's functions."""
+
+    function: str
+    event: dict[str, Any]
+    answer: dict[str, Any]
 
 
 class Demo:
@@ -103,6 +124,10 @@ class Demo:
         self._queue = outputs["SendEmailQueueUrl"]
         self._dead_letters = outputs["SendEmailDeadLetterQueueUrl"]
         self._mail_sink = aws.mail_sink_url
+        self._lambda = aws.client("lambda")
+        self._functions = {name: outputs[f"{name}FunctionName"] for name in ("Inspect", "Replay")}
+        self._expected = DELIVERABLE + IMPOSSIBLE
+        self._refused = self._replayed = 0
         self._publisher = Publisher("local", sqs=self._sqs, ssm=aws.client("ssm"))
         self._started = time.monotonic()
 
@@ -119,14 +144,46 @@ class Demo:
         self._publisher.publish_many("send_email", mails[half:] + mails[:DUPLICATES])
         yield from self._watch("the mail provider fails", for_seconds=OUTAGE_SECONDS)
         yield from self._watch("recovering")
+        self._refused = self._ask("GET", "/faults")["mails"]
+
+    def die(self) -> Iterator[Progress]:
+        """The provider refuses forty mails for good, by a mistake that is mended afterwards."""
+        self._broken_at = iso_time(time.time() * 1000)
+        self._ask("POST", "/faults", {"status": 400, "seconds": GIVE_UP_SECONDS})
+        self._expected += REPLAYED
+        mails = (_mail(number) for number in TO_REPLAY)
+        self._publisher.publish_many("send_email", mails)
+        yield from self._watch("the provider refuses all")
+        self._ask("POST", "/faults", {"status": 400, "seconds": 0})
+
+    def ask_operator(self) -> Iterator[Operation]:
+        """What an operator pastes into the functions' test events, and what they answer."""
+        yield self._operate("Inspect", {"job": "send_email"})
+        since = {"job": "send_email", "failed": {"from": self._broken_at}}
+        event = {**since, "action": "replay", "canary": 5, "reason": "the provider's mistake"}
+        yield self._operate("Replay", event | {"dry_run": True})
+        replay = self._operate("Replay", event)
+        self._replayed = replay.answer["replayed"]
+        yield replay
+
+    def recover(self) -> Iterator[Progress]:
+        """What was replayed is sent."""
+        yield from self._watch("replayed")
+
+    def _operate(self, function: str, event: dict[str, Any]) -> Operation:
+        answer = self._lambda.invoke(
+            FunctionName=self._functions[function], Payload=json.dumps(event).encode()
+        )
+        return Operation(function, event, json.load(answer["Payload"]))
 
     def evidence(self) -> "Evidence":
         now = self._progress("")
         return Evidence(
             sent=[mail["email_id"] for mail in self._ask("GET", "/sent")],
-            refused=self._ask("GET", "/faults")["mails"],
+            refused=self._refused,
             dead_letters=self._read_dead_letters(),
             left=now.waiting + now.in_flight,
+            replayed=self._replayed,
         )
 
     def _read_dead_letters(self) -> list[DeadLetter]:
@@ -160,6 +217,7 @@ class Demo:
             in_flight=in_flight,
             dead=sum(self._depth(self._dead_letters)),
             sent=len(self._ask("GET", "/sent")),
+            expected=self._expected,
         )
 
     def _depth(self, queue: str) -> tuple[int, int]:

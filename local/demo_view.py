@@ -1,5 +1,6 @@
 """How the demo looks: a live table on a terminal, plain lines elsewhere."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,9 +17,11 @@ from local.demo import (
     DUPLICATES,
     IMPOSSIBLE,
     OUTAGE_SECONDS,
+    REPLAYED,
     DeadLetter,
     Demo,
     Finding,
+    Operation,
     Progress,
     findings,
 )
@@ -29,7 +32,8 @@ LINE_SECONDS = 1.0
 PLAN = (
     f"This publishes {DELIVERABLE + DUPLICATES + IMPOSSIBLE} e-mails: {DELIVERABLE} different ones,"
     f" {DUPLICATES} of them twice, and {IMPOSSIBLE} that nobody can deliver; in the middle the mail"
-    f" service fails for {OUTAGE_SECONDS} s."
+    f" service fails for {OUTAGE_SECONDS} s. Then it refuses {REPLAYED} more by its own mistake,"
+    " and an operator replays these."
 )
 
 
@@ -59,6 +63,27 @@ def show_causes(console: Console, letters: Iterable[DeadLetter]) -> None:
     console.print(table)
 
 
+def show_operations(console: Console, operations: Iterable[Operation]) -> None:
+    for operation in operations:
+        event = json.dumps(operation.event)
+        console.print(f"\n[bold]{operation.function}[/] {event}", highlight=False, soft_wrap=True)
+        answer = operation.answer
+        if "errorMessage" in answer:
+            console.print(f"[red]{answer['errorMessage']}[/]", highlight=False)
+            continue
+        counts = " ".join(f"{name} {answer[name]}," for name in ("scanned", "matched", "replayed"))
+        done = "complete" if answer["complete"] else answer["incomplete"]
+        console.print(f"  {counts} {done}", highlight=False)
+        for cause in answer["causes"]:
+            console.print(
+                f"  {cause['count']:5} x {cause['cause']} ({cause['fingerprint']}), "
+                f"{cause['first']} to {cause['last']}",
+                highlight=False,
+                soft_wrap=True,
+            )
+    console.print()
+
+
 def show_findings(console: Console, found: list[Finding]) -> bool:
     for finding in found:
         mark = "[green]✓[/]" if finding.held else "[bold red]✗[/]"
@@ -79,7 +104,7 @@ def _table(progress: Progress) -> Group:
         f"{progress.seconds:.1f} s",
         _now(progress),
     )
-    return Group(table, ProgressBar(DELIVERABLE + IMPOSSIBLE, progress.ended, width=_WIDTH))
+    return Group(table, ProgressBar(progress.expected, progress.ended, width=_WIDTH))
 
 
 def _line(progress: Progress) -> str:
@@ -109,6 +134,9 @@ def _run_demo(console: Console, state: Path) -> bool:
         with deployed_aws(state) as (aws, outputs):
             demo = Demo(aws, outputs)
             show_progress(console, demo.run())
+            show_progress(console, demo.die())
+            show_operations(console, demo.ask_operator())
+            show_progress(console, demo.recover())
             evidence = demo.evidence()
         show_causes(console, evidence.dead_letters)
         held = show_findings(console, findings(evidence))

@@ -4,8 +4,23 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from local.demo import DELIVERABLE, DeadLetter, Evidence, Progress, findings
-from local.demo_view import PLAN, fresh_state, show_causes, show_findings, show_progress
+from local.demo import (
+    DELIVERABLE,
+    TO_REPLAY,
+    DeadLetter,
+    Evidence,
+    Operation,
+    Progress,
+    findings,
+)
+from local.demo_view import (
+    PLAN,
+    fresh_state,
+    show_causes,
+    show_findings,
+    show_operations,
+    show_progress,
+)
 from redrive.message import Cause, Envelope
 
 CAUSE = Cause(
@@ -23,10 +38,11 @@ LETTER = DeadLetter(
     {"email_id": "receipt:ord_900", "to": "nobody@nowhere.invalid"}, Envelope(cause=CAUSE)
 )
 ALL_HELD = Evidence(
-    sent=[f"receipt:ord_{number}" for number in range(DELIVERABLE)],
+    sent=[f"receipt:ord_{number}" for number in (*range(DELIVERABLE), *TO_REPLAY)],
     refused=80,
     dead_letters=[LETTER] * 5,
     left=0,
+    replayed=40,
 )
 UNEXPLAINED = replace(LETTER, envelope=Envelope(cause=replace(CAUSE, message="it failed")))
 
@@ -46,6 +62,8 @@ def test_the_demo_succeeds_when_all_held():
         (replace(ALL_HELD, dead_letters=[LETTER] * 6), "6 dead letters"),
         (replace(ALL_HELD, dead_letters=[LETTER] * 4 + [UNEXPLAINED]), "4 of them say why"),
         (replace(ALL_HELD, left=1), "1 messages are left"),
+        (replace(ALL_HELD, replayed=39), "39 dead letters were replayed"),
+        (replace(ALL_HELD, sent=ALL_HELD.sent[:-1]), "39 of them sent"),
     ],
 )
 def test_the_demo_fails_and_says_what_did_not_hold(evidence, told):
@@ -60,11 +78,11 @@ def test_the_demo_fails_and_says_what_did_not_hold(evidence, told):
 def test_without_a_terminal_the_progress_is_plain_lines_one_a_second():
     console = Console(file=io.StringIO(), width=100)
     steps = [
-        Progress("working", seconds, waiting=9, in_flight=0, dead=0, sent=0)
+        Progress("working", seconds, waiting=9, in_flight=0, dead=0, sent=0, expected=180)
         for seconds in (0.0, 0.4, 0.8, 1.2)
     ]
 
-    show_progress(console, [*steps, Progress("recovering", 1.3, 0, 0, 5, DELIVERABLE)])
+    show_progress(console, [*steps, Progress("recovering", 1.3, 0, 0, 5, DELIVERABLE, 180)])
 
     lines = console.file.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == ["0.0", "1.2", "1.3"]
@@ -74,7 +92,7 @@ def test_without_a_terminal_the_progress_is_plain_lines_one_a_second():
 def test_on_a_terminal_the_progress_is_a_table_in_one_place():
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
 
-    show_progress(console, [Progress("working", 1.0, 3, 2, 1, sent) for sent in range(5)])
+    show_progress(console, [Progress("working", 1.0, 3, 2, 1, sent, 180) for sent in range(5)])
 
     assert "in flight" in console.file.getvalue()
     assert "\x1b[1A" in console.file.getvalue()  # goes back up to draw over itself
@@ -84,7 +102,7 @@ def test_the_demo_says_first_what_it_will_do():
     assert PLAN.startswith(
         "This publishes 200 e-mails: 175 different ones, 20 of them twice, and 5 "
     )
-    assert PLAN.endswith("the mail service fails for 4 s.")
+    assert PLAN.endswith("by its own mistake, and an operator replays these.")
 
 
 def test_a_demo_takes_away_what_ended_demos_left_and_nothing_of_a_running_one(tmp_path):
@@ -106,3 +124,25 @@ def test_the_causes_are_listed_a_missing_one_too():
     assert "EmailRejected" in shown
     assert "Illegal address: nobody@nowhere.invalid" in shown
     assert "none" in shown
+
+
+def test_what_the_operator_asked_and_what_was_answered_is_shown():
+    console = Console(file=io.StringIO(), width=120)
+    cause = {"cause": "EmailRejected", "fingerprint": "e0fba80a", "count": 40}
+    answer = {
+        "scanned": 45,
+        "matched": 40,
+        "replayed": 40,
+        "complete": True,
+        "causes": [cause | {"first": "10:00", "last": "10:01"}],
+    }
+    operation = Operation("Replay", {"job": "send_email", "canary": 5}, answer)
+    refused = Operation("Replay", {"jbo": 1}, {"errorMessage": "no field"})
+
+    show_operations(console, [operation, refused])
+
+    shown = console.file.getvalue()
+    assert '{"job": "send_email", "canary": 5}' in shown
+    assert "40 x EmailRejected (e0fba80a)" in shown
+    assert "matched 40, replayed 40, complete" in shown
+    assert "no field" in shown

@@ -1,7 +1,10 @@
 """What an operator may paste, and what every refusal says."""
 
+import json
 import math
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -32,8 +35,6 @@ def test_a_job_alone_is_a_list_of_all():
 
 
 def test_the_example_in_the_refusals_is_one_that_is_taken():
-    import json
-
     assert read(**json.loads(EXAMPLE)).action == "replay"
 
 
@@ -186,3 +187,12 @@ def test_who_may_only_look_is_told_what_there_is():
     with pytest.raises(BadEvent, match="takes list, status"):
         read(READING, action="replay", reason="x")
     assert read(READING).action == "list"
+
+
+def test_every_event_of_the_runbook_is_one_that_is_taken():
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    events = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    events = [event for event in events if "job" in event]
+    assert {event.get("action", "list") for event in events} == set(ACTIONS)
+    for event in events:
+        assert read_event(event, JOBS, ACTIONS).job == "send_email"
