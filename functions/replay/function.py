@@ -103,7 +103,7 @@ class ReplayFunction:
             )
             return make(service, config=config)
 
-        dynamodb = self._dynamodb or client("dynamodb", 3)
+        dynamodb = self._dynamodb or client("dynamodb", 2)
         return Environment(
             settings=settings,
             sqs=self._sqs or client("sqs", 2),

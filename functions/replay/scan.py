@@ -5,13 +5,14 @@ and again. A scan that is killed gives all back when their visibility timeout en
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from redrive import aws_errors, limits
-from redrive.worker.visibility import Refused, change_visibility
+from redrive.worker.visibility import change_visibility
 from replay.halt import Halt
 from replay.letters import Received
 
@@ -29,7 +30,8 @@ _LONG_POLL_SECONDS: Final = 1
 _EMPTY_POLLS: Final = 2
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 0.2
-_CHUNK: Final = 100
+# What was read is given back within so long, or comes back later: an answer does not wait for it.
+_RELEASE_SECONDS: Final = 8
 
 IN_FLIGHT_LIMIT: Final = "in-flight limit"
 # SQS's ceiling is about 120,000; on a FIFO queue a receive then finds nothing, without an error.
@@ -62,7 +64,7 @@ class Scan:
         self._enough = threading.Event()
         self._ended = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="renewer", daemon=True)
-        self._seen = 0
+        self._known: set[str] = set()
 
     def __enter__(self) -> Self:
         visible, hidden = self._count()
@@ -80,14 +82,17 @@ class Scan:
             [id_ for id_ in self._held if id_ in self._removed], limits.BATCH_ENTRIES
         ):
             self._delete(chunk)
-        self._change_all(0)
+        self._change_all(0, within_seconds=_RELEASE_SECONDS)
         self._pool.shutdown()
 
     def read(self, handle: Callable[[Sequence[Received]], None]) -> None:
         """Hands every message to `handle` once, in handfuls and from several threads, until two
         long polls on end find nothing or the run is stopped. Raises what `handle` raises.
         """
-        list(self._pool.map(lambda _: self._read(handle), range(self._threads)))
+        reading = [self._pool.submit(self._read, handle) for _ in range(self._threads)]
+        wait(reading)  # all of them, before anything is given back
+        for one in reading:
+            one.result()
 
     def enough(self) -> None:
         """Reads no more; what was read is still handled."""
@@ -105,7 +110,7 @@ class Scan:
         _, hidden = self._count()
         if hidden >= _NEAR_IN_FLIGHT_LIMIT:
             return IN_FLIGHT_LIMIT
-        unseen = self._expected - self._seen
+        unseen = self._expected - len(self._known)
         if unseen <= 0:
             return None
         if self._queue_url.endswith(".fifo"):
@@ -132,6 +137,13 @@ class Scan:
     # --- reading ----------------------------------------------------------------------------------
 
     def _read(self, handle: Callable[[Sequence[Received]], None]) -> None:
+        try:
+            self._read_to_the_end(handle)
+        except BaseException as error:
+            self._halt.stop(f"failed: {aws_errors.code(error)}")  # for the other threads too
+            raise
+
+    def _read_to_the_end(self, handle: Callable[[Sequence[Received]], None]) -> None:
         empty_polls = 0
         # While a handful is handled, its FIFO groups show nothing; after it, they may.
         while not self._stopped and (empty_polls < _EMPTY_POLLS or self._handling):
@@ -196,40 +208,31 @@ class Scan:
         """
         id_ = received.message.id
         with self._lock:
-            is_new = id_ not in self._held and id_ not in self._removed
+            is_new = id_ not in self._known
+            self._known.add(id_)
             self._held[id_] = received.message.receipt_handle
-            self._seen += is_new
         return is_new
 
     # --- holding, and giving back -----------------------------------------------------------------
 
     def _renew(self) -> None:
         while not self._ended.wait(self._hold_seconds / 3):
-            self._change_all(self._hold_seconds)
+            self._change_all(self._hold_seconds, within_seconds=self._hold_seconds)
 
-    def _change_all(self, seconds: int) -> None:
+    def _change_all(self, seconds: int, *, within_seconds: float) -> None:
+        """Hides for so long all that is held. What this does not reach in time, or SQS refuses,
+        comes back by itself.
+        """
         with self._lock:
-            held = list(self._held.items())
-        for refused in self._in_parallel(
-            lambda chunk: self._change(chunk, seconds), chunks(held, _CHUNK)
-        ):
-            for id_ in refused:
-                with self._lock:
-                    self._held.pop(id_, None)
+            receipts = list(self._held.values())
+        deadline = time.monotonic() + within_seconds
 
-    def _in_parallel(self, call: Callable[[T], list[str]], parts: list[T]) -> list[list[str]]:
-        if len(parts) < 2:
-            return [call(part) for part in parts]
-        with ThreadPoolExecutor(min(self._threads, len(parts))) as pool:
-            return list(pool.map(call, parts))
+        def change(part: Sequence[str]) -> None:
+            if time.monotonic() < deadline:
+                change_visibility(self._sqs, self._queue_url, [(one, seconds) for one in part])
 
-    def _change(self, held: Sequence[tuple[str, str]], seconds: int) -> list[str]:
-        """The ids of those that are no longer ours."""
-        ids = {receipt: id_ for id_, receipt in held}
-        refused: Refused = change_visibility(
-            self._sqs, self._queue_url, [(receipt, seconds) for receipt in ids]
-        )
-        return [ids[receipt] for receipt in refused.lost]
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(change, chunks(receipts, limits.BATCH_ENTRIES)))
 
     def _delete(self, ids: Sequence[str]) -> dict[str, str]:
         with self._lock:
