@@ -34,7 +34,7 @@ class Canary:
 def await_success(canary: Canary, table: JobsTable, halt: Halt) -> None:
     """Returns when all have succeeded, or stops the run: one failed attempt is enough."""
     waiting: Sequence[Asked] = canary.jobs
-    while waiting and not halt:
+    while waiting and not halt.stopped:
         histories = table.read(waiting)
         for one in waiting:
             history = histories.get(one.message_id)

@@ -13,24 +13,26 @@ class Halt:
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
-        self._stopped = threading.Event()
+        self._event = threading.Event()
         self._lock = threading.Lock()
         self.reason: str | None = None
 
     def stop(self, reason: str | None) -> None:
         """Ends the run; without a reason, because it has done what was asked."""
         with self._lock:
-            if not self._stopped.is_set():
+            if not self._event.is_set():
                 self.reason = reason
-                self._stopped.set()
+                self._event.set()
 
-    def __bool__(self) -> bool:
-        if not self._stopped.is_set() and time.monotonic() >= self._deadline:
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more may be begun."""
+        if not self._event.is_set() and time.monotonic() >= self._deadline:
             self.stop(TIME)
-        return self._stopped.is_set()
+        return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
         """Waits so long, or until the stop: whether that has come."""
         left = self._deadline - time.monotonic()
-        self._stopped.wait(max(min(seconds, left), 0))
-        return bool(self)
+        self._event.wait(max(min(seconds, left), 0))
+        return self.stopped

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from redrive.discovery import Destination
@@ -26,6 +27,14 @@ UNKNOWN: Final = "Unknown"
 """Somebody else sent it there."""
 
 
+class _Message(Message):
+    """Its `redrive` attribute is read once, though its letter and its new copy both ask for it."""
+
+    @cached_property
+    def envelope(self) -> Envelope | None:
+        return super().envelope
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
     """A message as the scan has it. `source` is the queue's name that SQS moved it from."""
@@ -40,7 +49,7 @@ class Received:
         system = received["Attributes"]
         arn = system.get("DeadLetterQueueSourceArn")
         return cls(
-            message=Message.from_received(received),
+            message=_Message.from_received(received),
             sequence=system.get("SequenceNumber", ""),
             source=arn.rpartition(":")[2] if arn else None,
         )
@@ -108,21 +117,27 @@ def asked_about(received: Received, destination: Destination) -> tuple[DeadLette
 
 def with_history(letter: DeadLetter, history: History) -> DeadLetter:
     """The letter as the tables know it: where both say something, the tables decide."""
-    known = replace(letter, succeeded=history.succeeded)
+    known: dict[str, Any] = {}
+    if history.succeeded:
+        known["succeeded"] = True
     if history.replays is not None:
-        known = replace(known, replays=history.replays)
+        known["replays"] = history.replays
     cause = history.cause
     if history.dead and cause:
-        return replace(
-            known,
-            cause=cause.type,
-            fingerprint=cause.fingerprint,
-            attempts=cause.attempts,
-            failed_at=_time(cause.failed_at),
-        )
-    if letter.cause == MOVED_BY_SQS:
-        return replace(known, attempts=history.attempts)
-    return known
+        known |= {
+            "cause": cause.type,
+            "fingerprint": cause.fingerprint,
+            "attempts": cause.attempts,
+            "failed_at": _time(cause.failed_at),
+        }
+    elif letter.cause == MOVED_BY_SQS:
+        known["attempts"] = history.attempts
+    return replace(letter, **known) if known else letter
+
+
+def without_body(letter: DeadLetter) -> DeadLetter:
+    """For keeping: a queue may hold more than the memory."""
+    return replace(letter, message=replace(letter.message, body="", attributes={}), payload={})
 
 
 def _open(message: Message, destination: Destination, original_id: str) -> tuple[Payload, str]:

@@ -16,7 +16,7 @@ from replay.confirm import Confirmed
 from replay.event import Request
 from replay.filters import by_itself, by_tables, lacks_time
 from replay.halt import Halt
-from replay.letters import DeadLetter, Received, asked_about, with_history
+from replay.letters import DeadLetter, Received, asked_about, with_history, without_body
 from replay.pace import Pace, Quota
 from replay.report import Report
 from replay.resend import Resend
@@ -98,7 +98,7 @@ class Operation:
                 self._scan(first)
                 self._canary = Canary(tuple(self._sent), time.time())
             await_success(self._canary, self._table, self._halt)
-            if self._halt:
+            if self._halt.stopped:
                 return
             self._canary_passed = True
             self.report = Report.resumed(self.report.state(), show_payload=request.show_payload)
@@ -112,9 +112,9 @@ class Operation:
         self._quota = Quota(limit)
         self._lock = Lock()
         self._seen: set[tuple[str, int]] = set()
-        self._copies: list[tuple[tuple[str, int], Received]] = []
+        self._copies: list[tuple[tuple[str, int], str]] = []
         self._gone: set[tuple[str, int]] = set()
-        self._to_purge: list[tuple[DeadLetter, Received]] = []
+        self._to_purge: list[DeadLetter] = []
         scan = Scan(
             self._sqs,
             self._destination.dead_letter_queue_url,
@@ -135,10 +135,14 @@ class Operation:
         )
         with scan:
             scan.read(lambda received: self._handle(received, scan, resend))
-            if not self._halt and self._request.action == "purge" and not self._request.only_reads:
+            if (
+                not self._halt.stopped
+                and self._request.action == "purge"
+                and not self._request.only_reads
+            ):
                 self._purge(scan)
-            scan.remove([one for copy_of, one in self._copies if copy_of in self._gone])
-            if not self._halt and not self._quota.used_up:
+            scan.remove([id_ for copy_of, id_ in self._copies if copy_of in self._gone])
+            if not self._halt.stopped and not self._quota.used_up:
                 missed = scan.missed()
                 if missed:
                     self._halt.stop(missed)
@@ -148,22 +152,20 @@ class Operation:
         matched = self._matching(handful)
         if self._request.action == "purge":
             with self._lock:
-                self._to_purge += matched
-        if self._request.action == "purge" or not matched:
+                self._to_purge += map(without_body, matched)
             return
-        received = {letter.message.id: one for letter, one in matched}
-        done, waiting = self._apart([letter for letter, _ in matched])
+        done, waiting = self._apart(matched)
         if self._request.only_reads:
             for letter in done:
                 self.report.add_succeeded(letter, removed=False)
             return
-        kept = scan.remove([received[letter.message.id] for letter in done])
+        kept = scan.remove(letter.message.id for letter in done)
         self._note_removed(done, kept)
         going = waiting[: self._quota.take(len(waiting))]
         if self._quota.used_up:
             scan.enough()
         sent = resend.send(going)
-        kept = scan.remove([received[letter.message.id] for letter in sent])
+        kept = scan.remove(letter.message.id for letter in sent)
         for letter in sent:
             if code := kept.get(letter.message.id):
                 why = (
@@ -171,20 +173,20 @@ class Operation:
                 )
                 self.report.add_error(letter.job_id, why)
 
-    def _matching(self, handful: Sequence[Received]) -> list[tuple[DeadLetter, Received]]:
+    def _matching(self, handful: Sequence[Received]) -> list[DeadLetter]:
         filters = self._request.filters
         candidates = []
         for one in handful:
             letter, asked = asked_about(one, self._destination)
             if by_itself(letter, filters):
-                candidates.append((letter, asked, one))
+                candidates.append((letter, asked))
         try:
-            histories = self._table.read([asked for _, asked, _ in candidates])
+            histories = self._table.read([asked for _, asked in candidates])
         except Exception as error:
             self._halt.stop(f"tables cannot be read: {aws_errors.code(error)}")
             return []
         matched = []
-        for letter, asked, one in candidates:
+        for letter, asked in candidates:
             history = histories.get(asked.message_id)
             if history is None:
                 self.report.add_error(letter.job_id, "its row cannot be read; it stays")
@@ -194,19 +196,19 @@ class Operation:
                 self.report.add_unknown_time()
             if not by_tables(known, filters) or self._is_later(known):
                 continue
-            if self._is_first(known, one):
+            if self._is_first(known):
                 self.report.add_match(known)
-                matched.append((known, one))
+                matched.append(known)
         return matched
 
     def _is_later(self, letter: DeadLetter) -> bool:
         return letter.failed_at is not None and letter.failed_at >= self._moment
 
-    def _is_first(self, letter: DeadLetter, received: Received) -> bool:
+    def _is_first(self, letter: DeadLetter) -> bool:
         """Whether no other copy of this death was seen; the copies go where the first goes."""
         with self._lock:
             if letter.copy_of in self._seen:
-                self._copies.append((letter.copy_of, received))
+                self._copies.append((letter.copy_of, letter.message.id))
                 return False
             self._seen.add(letter.copy_of)
             return True
@@ -238,13 +240,16 @@ class Operation:
 
     def _on_sent(self, letter: DeadLetter, message_id: str) -> None:
         self.report.add_replayed(letter)
+        with self._lock:
+            self._gone.add(letter.copy_of)
+            if self._request.canary and self._canary is None:
+                self._sent.append(self._asked_about_copy(letter, message_id))
+
+    def _asked_about_copy(self, letter: DeadLetter, message_id: str) -> Asked:
         key = letter.key
         if force := letter.envelope.force + self._request.force:
             key = f"{key}#force{force}"
-        asked = Asked(letter.job_id, message_id, record_id(self._destination.job, key))
-        with self._lock:
-            self._gone.add(letter.copy_of)
-            self._sent.append(asked)
+        return Asked(letter.job_id, message_id, record_id(self._destination.job, key))
 
     # --- the end of a purge -----------------------------------------------------------------------
 
@@ -256,10 +261,10 @@ class Operation:
                 f"{len(self._to_purge)} match, and {allowed} were confirmed; nothing was deleted"
             )
         for part in chunks(self._to_purge, _PURGED_AT_ONCE):
-            if self._halt:
+            if self._halt.stopped:
                 return
-            kept = scan.remove([received for _, received in part])
-            for letter, _ in part:
+            kept = scan.remove(letter.message.id for letter in part)
+            for letter in part:
                 if code := kept.get(letter.message.id):
                     self.report.add_error(letter.job_id, f"not deleted: {code}")
                 else:

@@ -18,7 +18,7 @@ class Pace:
     def take(self, count: int, halt: Halt) -> bool:
         """Waits until so many may be sent. False where the run was stopped before."""
         if self._rate is None:
-            return not halt
+            return not halt.stopped
         with self._lock:
             start = max(self._next, self._clock())
             self._next = start + count / self._rate

@@ -98,11 +98,11 @@ class Scan:
         """Reads no more; what was read is still handled."""
         self._enough.set()
 
-    def remove(self, messages: Iterable[Received]) -> dict[str, str]:
+    def remove(self, message_ids: Iterable[str]) -> dict[str, str]:
         """Deletes messages; returns the codes of those that SQS kept, by message id."""
         kept: dict[str, str] = {}
-        for chunk in chunks(list(messages), limits.BATCH_ENTRIES):
-            kept |= self._delete([one.message.id for one in chunk])
+        for chunk in chunks(list(message_ids), limits.BATCH_ENTRIES):
+            kept |= self._delete(chunk)
         return kept
 
     def missed(self) -> str | None:
@@ -170,7 +170,7 @@ class Scan:
         while len(handful) < _HANDFUL and size < _HANDFUL_BYTES and not self._stopped:
             messages = self._receive()
             if not messages:
-                return handful, not self._halt
+                return handful, not self._halt.stopped
             new = [one for one in map(Received.read, messages) if self._hold(one)]
             handful += new
             size += sum(len(one.message.body) for one in new)
@@ -178,7 +178,7 @@ class Scan:
 
     @property
     def _stopped(self) -> bool:
-        return self._enough.is_set() or bool(self._halt)
+        return self._enough.is_set() or self._halt.stopped
 
     def _receive(self) -> Sequence[Any]:
         for attempt in range(1, _TRIES + 1):
