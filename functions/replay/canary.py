@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
+from redrive import aws_errors
 from redrive.worker.jobs_table import Asked, JobsTable
 from replay.halt import Halt
 
@@ -35,7 +36,11 @@ def await_success(canary: Canary, table: JobsTable, halt: Halt) -> None:
     """Returns when all have succeeded, or stops the run: one failed attempt is enough."""
     waiting: Sequence[Asked] = canary.jobs
     while waiting and not halt.stopped:
-        histories = table.read(waiting)
+        try:
+            histories = table.read(waiting)
+        except Exception as error:
+            halt.stop(f"canary: tables cannot be read: {aws_errors.code(error)}")
+            return
         for one in waiting:
             history = histories.get(one.message_id)
             if history and not history.succeeded and (history.attempts or history.dead):

@@ -2,6 +2,7 @@
 example.
 """
 
+import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import jmespath
 from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions
 from jmespath.parser import ParsedResult
 
 from redrive.message import read_time
@@ -25,7 +27,9 @@ EXAMPLE: Final = (
 
 # One row holds the event, and DynamoDB's rows hold 400 KB.
 _MOST_IDS: Final = 500
+_MOST_BYTES: Final = 100_000
 _LONGEST_TEXT: Final = 1024
+_LARGEST_CANARY: Final = 100
 _FASTEST: Final = 10_000.0
 
 
@@ -82,6 +86,11 @@ def read_event(event: Any, jobs: Collection[str], actions: Collection[str]) -> R
     for name in event:
         if name not in _FIELDS:
             raise BadEvent(_unknown(name))
+    if len(json.dumps(event)) > _MOST_BYTES:
+        raise BadEvent(
+            f"the event is over {_MOST_BYTES} bytes, more than a run's row can keep. Give fewer "
+            "ids, or several events one after the other."
+        )
     values = {
         name: known.read(name, event[name]) if event.get(name) is not None else known.default
         for name, known in _FIELDS.items()
@@ -160,7 +169,9 @@ def _count(value: Any) -> int:
 
 
 def _canary(value: Any) -> int:
-    return value if value == 0 and type(value) is int else _count(value)
+    if type(value) is not int or not 0 <= value <= _LARGEST_CANARY:
+        raise ValueError
+    return value
 
 
 def _rate(value: Any) -> float:
@@ -203,9 +214,30 @@ def _moment(value: Any) -> float:
 
 def _where(value: Any) -> ParsedResult:
     try:
-        return jmespath.compile(_text(value))
+        compiled = jmespath.compile(_text(value))
     except JMESPathError as error:
         raise _Because(str(error).splitlines()[0]) from None
+    _check_nodes(compiled.parsed)
+    return compiled
+
+
+def _check_nodes(node: Any) -> None:
+    """What jmespath would find out only when it meets a payload, and for each of them."""
+    if not isinstance(node, Mapping):
+        return
+    children = node.get("children", [])
+    if node.get("type") == "function_expression":
+        known = Functions.FUNCTION_TABLE.get(node["value"])
+        if known is None:
+            raise _Because(f"JMESPath has no function {node['value']!r}")
+        signature = known["signature"]
+        variadic = bool(signature) and signature[-1].get("variadic")
+        if len(children) < len(signature) or (len(children) > len(signature) and not variadic):
+            raise _Because(f"{node['value']} takes {len(signature)} arguments")
+    if node.get("type") == "slice" and len(children) == 3 and children[2] == 0:
+        raise _Because("a slice with a step of 0")
+    for child in children:
+        _check_nodes(child)
 
 
 _TIMES: Final = (
@@ -225,7 +257,7 @@ _FIELDS: Final[Mapping[str, _Known]] = {
     "where": _Known(_where, "a JMESPath expression on the payload", '"data.amount > `100`"'),
     "limit": _Known(_count, "a number of messages, 1 or more", "500"),
     "rate": _Known(_rate, f"messages a second, above 0 and at most {_FASTEST:g}", "50"),
-    "canary": _Known(_canary, "a number of messages, 0 or more", "5", 0),
+    "canary": _Known(_canary, f"a number of messages, 0 to {_LARGEST_CANARY}", "5", 0),
     "dry_run": _Known(_flag, "true or false", "true", default=False),
     "force": _Known(_flag, "true or false", "true", default=False),
     "reason": _Known(_text, f"a text of at most {_LONGEST_TEXT} characters", '"SES was down"'),

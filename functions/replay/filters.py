@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 
 from redrive.message import Payload
@@ -41,7 +40,7 @@ def _names(letter: DeadLetter) -> set[str]:
 def _holds(where: ParsedResult, payload: Payload) -> bool:
     try:
         return _is_true(where.search(payload))
-    except (JMESPathError, TypeError, ValueError, RecursionError):
+    except Exception:  # whatever a function of JMESPath's makes of a payload that it was not for
         return False  # it converts or compares what this payload has otherwise
 
 

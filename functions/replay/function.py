@@ -2,7 +2,10 @@
 waits.
 """
 
+import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Final
 
 import boto3
@@ -12,10 +15,11 @@ from redrive.discovery import discover
 from redrive.worker.job import LambdaContext
 from redrive.worker.jobs_table import JobsTable
 from replay import confirm
-from replay.event import Request, read_event
+from replay.errors import BadEvent
+from replay.event import read_event
 from replay.hop import Environment, Hop
-from replay.operation import THREADS
-from replay.runs import Run, Runs
+from replay.runs import Runs
+from replay.scan import THREADS
 from replay.settings import Settings
 from replay.telemetry import Telemetry
 
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 # A client gives up after 60 s without an answer, and invokes once more; an answer comes within 45.
 # After the work's time, calls under way must end, and what was read must be given back.
 # https://docs.aws.amazon.com/botocore/latest/reference/config.html (read_timeout)
-SECONDS_TO_WORK: Final = 28.0
+SECONDS_TO_WORK: Final = 26.0
+ANSWER_SECONDS: Final = 43.0
 _SECONDS_TO_END: Final = 30.0
 _CALL_SECONDS: Final = 5.0
 
@@ -61,6 +66,7 @@ class ReplayFunction:
         Raises Refused, when nothing was done; UnknownJob, where a job is not deployed; and
         SettingsError.
         """
+        begun = time.monotonic()
         if self._environment is None:
             self._environment = self._build()
         environment = self._environment
@@ -69,29 +75,34 @@ class ReplayFunction:
         request = read_event(event, environment.settings.jobs, self._actions)
         if request.action == "status":
             return environment.runs.status(request.job, request.run)
+        destination = discover(environment.ssm, environment.settings.stage, request.job)
         if request.only_reads:
             environment.runs.refuse_while_running(request.job)
-            return self._hop(environment, request, None, context).do(self._seconds_to_work)
-        if request.action == "purge":
-            confirm.check(request.fields)
-        run = environment.runs.begin(request.job, request.fields)
-        return self._hop(environment, request, run, context).do(self._seconds_to_work)
+            run = None
+        else:
+            if request.action == "purge":
+                confirm.check(request.fields)
+            run = environment.runs.begin(request.job, request.fields)
+        seconds = self._seconds_to_work - (time.monotonic() - begun)
+        hop = Hop(environment, request, destination, run, context, seconds=seconds)
+        return _answer_by(hop, begun + ANSWER_SECONDS)
 
     def _go_on(
         self, environment: Environment, event: Mapping[str, Any], context: LambdaContext
     ) -> dict[str, Any]:
-        run = environment.runs.resume(str(event["job"]), str(event["continue"]), int(event["hop"]))
+        job, run_id, number = (event.get(name) for name in ("job", "continue", "hop"))
+        if not (isinstance(job, str) and isinstance(run_id, str) and isinstance(number, int)):
+            raise BadEvent(
+                '"continue" is what a run says to itself; an operator gives a new event, or asks '
+                'for the "status"'
+            )
+        run = environment.runs.resume(job, run_id, number)
         if run is None:
             return {"incomplete": "this part of the run has been done"}
         request = read_event(run.fields, environment.settings.jobs, self._actions)
-        seconds = context.get_remaining_time_in_millis() / 1000 - _SECONDS_TO_END
-        return self._hop(environment, request, run, context).do(seconds)
-
-    def _hop(
-        self, environment: Environment, request: Request, run: Run | None, context: LambdaContext
-    ) -> Hop:
         destination = discover(environment.ssm, environment.settings.stage, request.job)
-        return Hop(environment, request, destination, run, context)
+        seconds = context.get_remaining_time_in_millis() / 1000 - _SECONDS_TO_END
+        return Hop(environment, request, destination, run, context, seconds=seconds).do()
 
     def _build(self) -> Environment:
         settings = self._settings or Settings.from_environment()
@@ -113,3 +124,14 @@ class ReplayFunction:
             runs=Runs(dynamodb, settings.jobs_table, lease_seconds=settings.lease_seconds),
             telemetry=Telemetry(settings.stage),
         )
+
+
+def _answer_by(hop: Hop, deadline: float) -> dict[str, Any]:
+    """The hop's answer; where its last calls hang, the answer as far as it is known by then."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="hop")
+    try:
+        return pool.submit(hop.do).result(timeout=deadline - time.monotonic())
+    except FutureTimeout:
+        return hop.unfinished()
+    finally:
+        pool.shutdown(wait=False)

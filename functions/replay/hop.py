@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import aws_errors
@@ -17,9 +17,11 @@ from replay.confirm import Confirmed
 from replay.errors import NotConfirmed
 from replay.event import Request
 from replay.halt import TIME, Halt
-from replay.operation import Operation, TooMany
+from replay.operation import Operation
+from replay.pace import Pace
 from replay.runs import LockLost, Run, Runs
 from replay.settings import Settings
+from replay.sweep import Task, TooMany
 from replay.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 # So many times fourteen minutes; Lambda's own guard is off, see `stacks/replay.py`.
 MOST_HOPS: Final = 100
 _BEATS_A_LEASE: Final = 3
+# A killed scan gives all back within twice the time in which its lock lapses.
+_LEASES_HELD: Final = 1.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,10 @@ class Environment:
 
 
 class Hop:
-    """`run` is None for what only reads: it has no row and no lock."""
+    """`run` is None for what only reads: it has no row and no lock.
+
+    Raises NotConfirmed where a purge is not.
+    """
 
     def __init__(
         self,
@@ -55,20 +62,42 @@ class Hop:
         destination: Destination,
         run: Run | None,
         context: LambdaContext,
+        *,
+        seconds: float,
     ) -> None:
         self._environment, self._request, self._run = environment, request, run
-        self._destination, self._context = destination, context
+        self._context = context
         self._started = time.monotonic()
-        self._moment = run.moment if run else int(time.time() * 1000)
-        self._first = run is None or run.hop == 0
+        self._number = run.hop if run else 0
+        self._halt = Halt(seconds)
+        self._writing = threading.Lock()
+        self._task = Task(
+            request=request,
+            destination=destination,
+            sqs=environment.sqs,
+            table=environment.table,
+            halt=self._halt,
+            hold_seconds=_LEASES_HELD * environment.settings.lease_seconds,
+            moment=run.moment if run else int(time.time() * 1000),
+            pace=Pace(request.rate),
+        )
+        confirmed = None
+        if self._task.purges and not self._number:
+            confirmed = confirm.check(request.fields)
+            # What died, or was sent, after the list was not looked at.
+            self._task = replace(self._task, moment=min(self._task.moment, confirmed.moment))
+        self._operation = Operation(
+            self._task, confirmed=confirmed, state=run.state if run else None, save=self._save
+        )
 
-    def do(self, seconds: float) -> dict[str, Any]:
-        """Works for so long at most; returns the answer. Raises NotConfirmed."""
-        halt = Halt(seconds)
-        operation = self._operation(halt)
+    def do(self) -> dict[str, Any]:
+        """Works for its time; returns the answer. Raises NotConfirmed, and what was not foreseen
+        where nothing was done before.
+        """
+        operation, halt = self._operation, self._halt
         before = operation.report.answer()
         error: Exception | None = None
-        with self._lock_kept(operation, halt):
+        with self._lock_kept():
             try:
                 operation.run()
             except TooMany as too_many:
@@ -77,52 +106,48 @@ class Hop:
             except Exception as unforeseen:
                 error = unforeseen
                 halt.stop(f"failed: {aws_errors.code(unforeseen)}")
-        answer = self._end(operation, halt)
+                self._environment.telemetry.fault(self._run, unforeseen)
+        answer = self._end(operation.report.failed - before["failed"])
         if self._run:
-            done = {name: answer[name] - before[name] for name in ("replayed", "purged")}
-            self._environment.telemetry.report(self._run, answer, failed=answer["failed"], **done)
-        if error and self._first:
+            self._environment.telemetry.report(self._run, self._number, answer, before)
+        if error and not self._number and not operation.report.removed:
             raise error
         return answer
 
-    def _operation(self, halt: Halt) -> Operation:
-        confirmed = None
-        if self._request.action == "purge" and not self._request.only_reads and self._first:
-            confirmed = confirm.check(self._request.fields)
-        return Operation(
-            self._request,
-            self._destination,
-            sqs=self._environment.sqs,
-            table=self._environment.table,
-            halt=halt,
-            # A killed scan gives all back within twice the time in which its lock lapses.
-            hold_seconds=1.9 * self._environment.settings.lease_seconds,
-            moment=self._moment,
-            confirmed=confirmed,
-            state=self._run.state if self._run else None,
-        )
+    def unfinished(self) -> dict[str, Any]:
+        """The answer as far as it is known."""
+        return self._answer("its last calls take long; " + self._goes_on())
 
-    def _end(self, operation: Operation, halt: Halt) -> dict[str, Any]:
-        run, runs = self._run, self._environment.runs
+    def _end(self, failed: int) -> dict[str, Any]:
+        run, runs, reason = self._run, self._environment.runs, self._halt.reason
         if run is None:
-            if halt.reason == TIME:
-                halt.reason = "time: only a part of the queue was read"
-            return self._answer(operation, halt.reason)
-        if halt.reason == TIME and run.hop + 1 < MOST_HOPS:
-            answer = self._answer(operation, self._goes_on(run))
-            try:
-                runs.hand_over(run, operation.state(), answer)
+            return self._answer("time: only a part was read" if reason == TIME else reason)
+        try:
+            if reason == TIME and run.hop + 1 < MOST_HOPS:
+                answer = self._answer(self._goes_on())
+                with self._writing:
+                    runs.hand_over(run, self._operation.state(), answer)
                 self._invoke_next(run)
-            except Exception as error:
-                answer = self._answer(operation, f"cannot go on: {aws_errors.code(error)}")
+                return answer
+        except Exception as error:
+            reason = f"it cannot go on: {aws_errors.code(error)}"
+        if reason is None and failed:
+            reason = f"{failed} could not be done; see errors"
+        answer = self._answer(reason)
+        try:
+            with self._writing:
                 runs.finish(run, answer)
-            return answer
-        answer = self._answer(operation, halt.reason)
-        runs.finish(run, answer)
+        except Exception as error:
+            answer |= {
+                "complete": False,
+                "incomplete": f"{reason or 'done'}; but its row cannot be written: "
+                f"{aws_errors.code(error)}",
+            }
         return answer
 
-    def _goes_on(self, run: Run) -> str:
-        return f'it goes on by itself; see "action": "status", "run": "{run.id}"'
+    def _goes_on(self) -> str:
+        run = self._run.id if self._run else None
+        return f'it goes on by itself; see "action": "status", "run": "{run}"'
 
     def _invoke_next(self, run: Run) -> None:
         event = {"job": run.job, "continue": run.id, "hop": run.hop}
@@ -132,13 +157,12 @@ class Hop:
             Payload=json.dumps(event).encode(),
         )
 
-    def _answer(self, operation: Operation, incomplete: str | None) -> dict[str, Any]:
-        request, report = self._request, operation.report
+    def _answer(self, incomplete: str | None) -> dict[str, Any]:
+        request, report = self._request, self._operation.report
         token = None
         if request.only_reads and incomplete is None:
-            token = confirm.token(
-                request.fields, Confirmed(count=report.matched, moment=self._moment)
-            )
+            listed = Confirmed(count=report.matched, moment=self._task.moment)
+            token = confirm.token(request.fields, listed)
         return {
             "job": request.job,
             "action": request.action,
@@ -151,33 +175,48 @@ class Hop:
             "elapsed_ms": int((time.monotonic() - self._started) * 1000),
         }
 
+    # --- the run's row, while it runs -------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Before letters go that are counted: a kill must not make them be forgotten."""
+        if self._run:
+            with self._writing:
+                self._run.state = self._operation.state()
+                self._environment.runs.write(self._run)
+
+    def _renew(self, run: Run) -> None:
+        with self._writing:
+            run.state = self._operation.state()
+            run.answer = self._answer(self._goes_on())
+            self._environment.runs.renew(run)
+
     @contextmanager
-    def _lock_kept(self, operation: Operation, halt: Halt) -> Iterator[None]:
+    def _lock_kept(self) -> Iterator[None]:
         """Renews the run's lock, and writes how far it is, while the block runs."""
-        run = self._run
-        if run is None:
+        if self._run is None:
             yield
             return
         ended = threading.Event()
-        lease = self._environment.settings.lease_seconds
-
-        def renew() -> None:
-            locked_until = time.monotonic() + lease
-            while not ended.wait(lease / _BEATS_A_LEASE):
-                run.answer = self._answer(operation, self._goes_on(run))
-                try:
-                    self._environment.runs.renew(run)
-                    locked_until = time.monotonic() + lease
-                except LockLost as lost:
-                    halt.stop(f"it was away for too long: {lost}")
-                except Exception as error:
-                    if time.monotonic() > locked_until:
-                        halt.stop(f"its lock cannot be renewed: {aws_errors.code(error)}")
-
-        thread = threading.Thread(target=renew, name="lock", daemon=True)
+        thread = threading.Thread(
+            target=self._keep_lock, args=(self._run, ended), name="lock", daemon=True
+        )
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
+
+    def _keep_lock(self, run: Run, ended: threading.Event) -> None:
+        lease = self._environment.settings.lease_seconds
+        locked_until = time.monotonic() + lease
+        while not ended.wait(lease / _BEATS_A_LEASE):
+            begun = time.monotonic()
+            try:
+                self._renew(run)
+                locked_until = begun + lease
+            except LockLost as lost:
+                self._halt.stop(f"it was away for too long: {lost}")
+            except Exception as error:
+                if time.monotonic() > locked_until:
+                    self._halt.stop(f"its lock cannot be renewed: {aws_errors.code(error)}")

@@ -1,6 +1,7 @@
 """A dead letter: a message of a dead-letter queue, and all that is known of why it is there."""
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +26,9 @@ MOVED_BY_SQS: Final = "MovedBySQS"
 """SQS moved it, since it was received too often; no worker said why."""
 UNKNOWN: Final = "Unknown"
 """Somebody else sent it there."""
+
+_LONGEST_ID: Final = 100
+_CLOCKS_DIFFER_SECONDS: Final = 300
 
 
 class _Message(Message):
@@ -59,18 +63,19 @@ class Received:
 class DeadLetter:
     """Times are milliseconds since the epoch, None where nothing tells them.
 
-    `original_id` is the message's id when it died, and `queue_url` where it died. `run_key` is the
-    idempotency key of its run.
+    `original_id` is the message's id when it died, and `queue_url` where it died. `force` is that
+    of the run that it died in, or of the one that it is sent again for.
     """
 
     message: Message
     sequence: str
     original_id: str
+    body_hash: int
     queue_url: str
     payload: Payload
     key: str
     job_id: str
-    run_key: str
+    force: int
     envelope: Envelope
     cause: str
     fingerprint: str | None
@@ -81,9 +86,14 @@ class DeadLetter:
     succeeded: bool = False
 
     @property
-    def copy_of(self) -> tuple[str, int]:
+    def run_key(self) -> str:
+        """The idempotency key of its run, as `Job.run_key` makes it."""
+        return f"{self.key}#force{self.force}" if self.force else self.key
+
+    @property
+    def copy_of(self) -> tuple[str, int, int]:
         """Equal for two copies of one death: its worker was killed after the first was sent."""
-        return self.original_id, self.replays
+        return self.original_id, self.replays, self.body_hash
 
 
 def asked_about(received: Received, destination: Destination) -> tuple[DeadLetter, Asked]:
@@ -92,17 +102,20 @@ def asked_about(received: Received, destination: Destination) -> tuple[DeadLette
     envelope = message.envelope or Envelope()
     ours = envelope.cause is not None
     original_id = (ours and envelope.message_id) or message.id
+    if len(original_id) > _LONGEST_ID:
+        original_id = message.id  # it is none of SQS's
     payload, key = _open(message, destination, original_id)
     cause = envelope.cause
     letter = DeadLetter(
         message=message,
         sequence=received.sequence,
         original_id=original_id,
+        body_hash=hash(message.body),
         queue_url=_origin(received, envelope, destination),
         payload=payload,
         key=key,
         job_id=job_id(destination.job, key),
-        run_key=f"{key}#force{envelope.force}" if envelope.force else key,
+        force=envelope.force,
         envelope=envelope,
         cause=cause.type if cause else MOVED_BY_SQS if received.source else UNKNOWN,
         fingerprint=cause.fingerprint if cause else None,
@@ -168,13 +181,15 @@ def _sent_at(received: Received, envelope: Envelope, destination: Destination) -
 
 
 def _time(text: str) -> float | None:
+    """None for what cannot be the time of a letter, which anybody may have sent."""
     try:
-        return read_time(text)
-    except ValueError:
+        moment = read_time(text)
+    except (ValueError, OverflowError):
         return None
+    return moment if 0 <= moment < (time.time() + _CLOCKS_DIFFER_SECONDS) * 1000 else None
 
 
-def replayed(letter: DeadLetter, *, force: bool) -> Envelope:
+def replayed(letter: DeadLetter) -> Envelope:
     """What the message says of itself when it is sent again."""
     return replace(
         letter.envelope,
@@ -183,7 +198,7 @@ def replayed(letter: DeadLetter, *, force: bool) -> Envelope:
         queue=letter.queue_url,
         sent_at=None if letter.sent_at is None else iso_time(letter.sent_at),
         replays=letter.replays + 1,
-        force=letter.envelope.force + force,
+        force=letter.force,
         cause=None,
     )
 
@@ -193,7 +208,7 @@ def in_order(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     return sorted(letters, key=lambda letter: int(letter.sequence or 0))
 
 
-def deduplication_id(letter: DeadLetter, *, force: bool) -> str:
+def deduplication_id(letter: DeadLetter) -> str:
     """Another one for each replay, or FIFO would drop it; the same when one is repeated."""
-    number = f"{letter.original_id}:{letter.replays + 1}:{letter.envelope.force + force}"
-    return hashlib.sha256(number.encode()).hexdigest()
+    text = f"{letter.original_id}:{letter.replays + 1}:{letter.force}:{letter.message.body}"
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

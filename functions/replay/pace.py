@@ -4,14 +4,19 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
+from redrive import limits
 from replay.halt import Halt
 
 
 class Pace:
-    """At most `rate` messages a second, by whichever threads; None is as fast as it goes."""
+    """At most `rate` messages a second, by whichever threads; None is as fast as it goes.
+
+    `batch` is how many may be sent at once without passing the rate by much.
+    """
 
     def __init__(self, rate: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rate, clock
+        self.batch = max(min(int(rate or limits.BATCH_ENTRIES), limits.BATCH_ENTRIES), 1)
         self._next = clock()
         self._lock = Lock()
 

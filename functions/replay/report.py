@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final
 
@@ -114,7 +114,7 @@ class Report:
         }
         if self.show_payload:
             body = letter.message.body
-            size = len(body.encode(errors="surrogatepass"))
+            size = len(json.dumps(letter.payload or body))
             if self._payload_bytes + size > _MOST_PAYLOAD_BYTES:
                 told["payload"] = f"left out: {size} bytes, and an answer holds 6 MB"
             else:
@@ -162,17 +162,27 @@ class Report:
                     "purged": self.purged,
                     "succeeded": self.removed - self.replayed - self.purged,
                     "removed": self.removed,
-                    "messages": [
-                        one
-                        for one in without_payloads(self.messages)
-                        if one["message_id"] in self._removed_ids
-                    ],
+                    "failed": self.failed,
+                    "errors": self.errors,
+                    "messages": list(filter(self._is_removed, without_payloads(self.messages))),
                     "causes": [
                         [one.cause, one.fingerprint, one.count, one.first, one.last]
                         for one in list(self._removed_causes.values())[:_MOST_CAUSES]
                     ],
                 }
             )
+
+    def begin_again(self) -> None:
+        """Forgets what it will see in the queue again: a second scan begins."""
+        with self._lock:
+            self.scanned = self.matched = self.removed
+            self.succeeded = self.removed - self.replayed - self.purged
+            self.replay_limit = self.unknown_time = 0
+            self.messages = [one for one in self.messages if self._is_removed(one)]
+            self._causes = {kind: replace(one) for kind, one in self._removed_causes.items()}
+
+    def _is_removed(self, message: Mapping[str, Any]) -> bool:
+        return message["message_id"] in self._removed_ids
 
     @classmethod
     def resumed(cls, state: str, *, show_payload: bool) -> "Report":
@@ -190,6 +200,8 @@ class Report:
             purged=int(told["purged"]),
             succeeded=int(told["succeeded"]),
             removed=removed,
+            failed=int(told["failed"]),
+            errors=list(told["errors"]),
             messages=messages,
             _removed_ids={one["message_id"] for one in messages},
             _causes=causes,

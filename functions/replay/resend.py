@@ -1,6 +1,7 @@
 """Sends dead letters to the queue that they came from, as they were."""
 
 from collections.abc import Callable, Iterator, Sequence
+from random import uniform
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import aws_errors, limits
@@ -83,9 +84,7 @@ class Resend:
                 continue
             # SQS limits the messages of a call together as it limits one.
             bytes_ = message_bytes(letter.message.body, fields["MessageAttributes"])
-            if batch and (
-                len(batch) == limits.BATCH_ENTRIES or size + bytes_ > limits.MESSAGE_BYTES
-            ):
+            if batch and (len(batch) == self._pace.batch or size + bytes_ > limits.MESSAGE_BYTES):
                 sent += self._send_batch(queue_url, batch)
                 batch, size = [], 0
             batch.append((letter, fields))
@@ -95,14 +94,14 @@ class Resend:
     def _fields(self, letter: DeadLetter) -> dict[str, Any] | None:
         """SendMessage's fields; None where a forced replay could not say that it is one."""
         message = letter.message
-        attributes = attributes_with(message, replayed(letter, force=self._force))
+        attributes = attributes_with(message, replayed(letter))
         if self._force and attributes is message.attributes:
             return None
         fields: dict[str, Any] = {"MessageBody": message.body, "MessageAttributes": attributes}
         if message.group_id is not None:
             fields["MessageGroupId"] = message.group_id
         if self._fifo:
-            fields["MessageDeduplicationId"] = deduplication_id(letter, force=self._force)
+            fields["MessageDeduplicationId"] = deduplication_id(letter)
         if message.trace_header is not None:
             fields["MessageSystemAttributes"] = {
                 "AWSTraceHeader": {"DataType": "String", "StringValue": message.trace_header}
@@ -138,7 +137,12 @@ class Resend:
                 }
                 passes = any(not one["SenderFault"] for one in failed.values())
             left = {place: left[place] for place in reasons}
-            if not left or not passes or attempt == _TRIES or self._halt.wait(0.2 * attempt):
+            if (
+                not left
+                or not passes
+                or attempt == _TRIES
+                or self._halt.wait(uniform(0, 0.4 * attempt))
+            ):
                 break
         for place, reason in reasons.items():
             self._on_failed(batch[place][0], reason)

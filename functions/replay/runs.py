@@ -56,8 +56,13 @@ class Runs:
         now = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
         run = Run(id=f"{stamp}-{uuid4().hex[:6]}", job=job, fields=fields, moment=int(now * 1000))
-        self._lock(run, "attribute_not_exists(run) OR #until < :now")
-        self.write(run)
+        # Its own id: botocore repeats a call whose answer came too late.
+        self._lock(run, "attribute_not_exists(run) OR #until < :now OR run = :run")
+        try:
+            self.write(run)
+        except Exception:
+            self._unlock(run)
+            raise
         return run
 
     def resume(self, job: str, run_id: str, hop: int) -> Run | None:
@@ -122,9 +127,10 @@ class Runs:
     def finish(self, run: Run, answer: Mapping[str, Any]) -> None:
         """Ends the run, and lets others have the queue."""
         run.running, run.answer = False, answer
-        self.write(run)
-        with suppress(RunUnderWay):  # its lock had lapsed, and another has it
-            self._lock(run, "run = :run", until=0)
+        try:
+            self.write(run)
+        finally:
+            self._unlock(run)
 
     def refuse_while_running(self, job: str) -> None:
         """Raises RunUnderWay where a run has the queue: a reader would hide messages from it."""
@@ -154,6 +160,10 @@ class Runs:
                 else "it was killed; its messages are in the queues: give the event once more",
             }
         return answer
+
+    def _unlock(self, run: Run) -> None:
+        with suppress(RunUnderWay):  # its lock had lapsed, and another has it
+            self._lock(run, "run = :run", until=0)
 
     def _lock(self, run: Run, condition: str, until: int | None = None) -> None:
         now = int(time.time() * 1000)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from random import uniform
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from redrive import aws_errors, limits
 from redrive.worker.visibility import change_visibility
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 T = TypeVar("T")
+Handle: TypeAlias = Callable[[Sequence[Received]], bool]
+
+# More of them, sharing one core, gain nothing.
+THREADS: Final = 16
 
 # One BatchGetItem tells the history of so many, and their sends are full.
 _HANDFUL: Final = 50
@@ -31,7 +36,7 @@ _EMPTY_POLLS: Final = 2
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 0.2
 # What was read is given back within so long, or comes back later: an answer does not wait for it.
-_RELEASE_SECONDS: Final = 8
+_RELEASE_SECONDS: Final = 6
 
 IN_FLIGHT_LIMIT: Final = "in-flight limit"
 # SQS's ceiling is about 120,000; on a FIFO queue a receive then finds nothing, without an error.
@@ -42,8 +47,8 @@ _NEAR_IN_FLIGHT_LIMIT: Final = 115_000
 class Scan:
     """Use as a context manager: what was not removed in it is visible again after it.
 
-    `hold_seconds` is how long a message stays hidden if the scan is killed. It takes as many
-    threads as the queue is long, `most_threads` at most.
+    `hold_seconds` is how long a message stays hidden if the scan is killed. `not_given_back` says
+    so where SQS did not take all of it back.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class Scan:
         halt: Halt,
         *,
         hold_seconds: float,
-        most_threads: int,
+        most_threads: int = THREADS,
     ) -> None:
         self._sqs, self._queue_url, self._halt = sqs, queue_url, halt
         self._hold_seconds, self._threads = max(int(hold_seconds), 2), most_threads
@@ -65,6 +70,7 @@ class Scan:
         self._ended = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="renewer", daemon=True)
         self._known: set[str] = set()
+        self.not_given_back: str | None = None
 
     def __enter__(self) -> Self:
         visible, hidden = self._count()
@@ -82,12 +88,16 @@ class Scan:
             [id_ for id_ in self._held if id_ in self._removed], limits.BATCH_ENTRIES
         ):
             self._delete(chunk)
-        self._change_all(0, within_seconds=_RELEASE_SECONDS)
+        left = self._change_all(0, within_seconds=_RELEASE_SECONDS)
         self._pool.shutdown()
+        if left:
+            self.not_given_back = f"{left} messages are hidden for at most two minutes more"
 
-    def read(self, handle: Callable[[Sequence[Received]], None]) -> None:
+    def read(self, handle: Handle) -> None:
         """Hands every message to `handle` once, in handfuls and from several threads, until two
         long polls on end find nothing or the run is stopped. Raises what `handle` raises.
+
+        Where `handle` returns False, the handful counts as nothing: it came after the end.
         """
         reading = [self._pool.submit(self._read, handle) for _ in range(self._threads)]
         wait(reading)  # all of them, before anything is given back
@@ -136,22 +146,24 @@ class Scan:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _read(self, handle: Callable[[Sequence[Received]], None]) -> None:
+    def _read(self, handle: Handle) -> None:
         try:
             self._read_to_the_end(handle)
         except BaseException as error:
             self._halt.stop(f"failed: {aws_errors.code(error)}")  # for the other threads too
             raise
 
-    def _read_to_the_end(self, handle: Callable[[Sequence[Received]], None]) -> None:
+    def _read_to_the_end(self, handle: Handle) -> None:
         empty_polls = 0
         # While a handful is handled, its FIFO groups show nothing; after it, they may.
         while not self._stopped and (empty_polls < _EMPTY_POLLS or self._handling):
             handful, found_nothing = self._handful()
-            empty_polls = (0 if handful else empty_polls) + found_nothing
             if handful:
                 with self._busy():
-                    handle(handful)
+                    counts = handle(handful)
+                empty_polls = found_nothing if counts else empty_polls + 1
+            else:
+                empty_polls += found_nothing
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -196,7 +208,7 @@ class Scan:
                     self._halt.stop(IN_FLIGHT_LIMIT)
                 elif not aws_errors.may_pass(error) or attempt == _TRIES:
                     self._halt.stop(f"receive failed: {aws_errors.code(error)}")
-                if self._halt.wait(_PAUSE_SECONDS * attempt):
+                if self._halt.wait(uniform(0, 2 * _PAUSE_SECONDS * attempt)):
                     return []
             else:
                 return answer.get("Messages", [])
@@ -219,20 +231,22 @@ class Scan:
         while not self._ended.wait(self._hold_seconds / 3):
             self._change_all(self._hold_seconds, within_seconds=self._hold_seconds)
 
-    def _change_all(self, seconds: int, *, within_seconds: float) -> None:
-        """Hides for so long all that is held. What this does not reach in time, or SQS refuses,
-        comes back by itself.
+    def _change_all(self, seconds: int, *, within_seconds: float) -> int:
+        """Hides for so long all that is held. Returns how many this did not reach in time, or SQS
+        refused for a trouble of its own: they come back by themselves.
         """
         with self._lock:
             receipts = list(self._held.values())
         deadline = time.monotonic() + within_seconds
 
-        def change(part: Sequence[str]) -> None:
-            if time.monotonic() < deadline:
-                change_visibility(self._sqs, self._queue_url, [(one, seconds) for one in part])
+        def change(part: Sequence[str]) -> int:
+            if time.monotonic() >= deadline:
+                return len(part)
+            changes = [(receipt, seconds) for receipt in part]
+            return len(change_visibility(self._sqs, self._queue_url, changes).missed)
 
-        with ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(change, chunks(receipts, limits.BATCH_ENTRIES)))
+        with ThreadPoolExecutor(THREADS) as pool:
+            return sum(pool.map(change, chunks(receipts, limits.BATCH_ENTRIES)))
 
     def _delete(self, ids: Sequence[str]) -> dict[str, str]:
         with self._lock:
@@ -254,7 +268,7 @@ class Scan:
                 kept = {ids[int(one)]: told["Code"] for one, told in failed.items()}
                 entries = [entry for entry in entries if entry["Id"] in failed]
                 passes = any(not told["SenderFault"] for told in failed.values())
-            if not kept or not passes or self._ended.wait(_PAUSE_SECONDS * attempt):
+            if not kept or not passes or self._ended.wait(uniform(0, 2 * _PAUSE_SECONDS * attempt)):
                 return kept
         return kept
 

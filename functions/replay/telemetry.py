@@ -9,9 +9,12 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
     AmazonCloudWatchEMFProvider,
 )
 
+from redrive import aws_errors
+from redrive.worker.causes import place
 from redrive.worker.telemetry import NAMESPACE
 from replay.runs import Run
 
+_METRICS: Final = {"Replayed": "replayed", "Purged": "purged", "ReplayFailed": "failed"}
 _COUNTS: Final = ("scanned", "matched", "replayed", "purged", "skipped", "failed")
 
 
@@ -23,15 +26,16 @@ class Telemetry:
         self._logger = Logger(service="replay")
 
     def report(
-        self, run: Run, answer: Mapping[str, Any], *, replayed: int, purged: int, failed: int
+        self, run: Run, hop: int, answer: Mapping[str, Any], before: Mapping[str, Any]
     ) -> None:
-        """What was asked, why, and what came of it; the numbers are those of this part alone."""
+        """What was asked, why, and what came of it; the metrics are of this part alone."""
         self._logger.info(
             "replay run",
             run=run.id,
-            hop=run.hop,
+            hop=hop,
             job=run.job,
-            event={name: run.fields[name] for name in run.fields if name != "confirm"},
+            # Not what is asked of payloads: it may name people.
+            event={one: run.fields[one] for one in run.fields if one not in ("confirm", "where")},
             complete=answer["complete"],
             incomplete=answer["incomplete"],
             elapsed_ms=answer["elapsed_ms"],
@@ -42,7 +46,15 @@ class Telemetry:
             service="",
             default_dimensions={"stage": self._stage, "job": run.job},
         )
-        metrics.add_metric("Replayed", MetricUnit.Count, replayed)
-        metrics.add_metric("Purged", MetricUnit.Count, purged)
-        metrics.add_metric("ReplayFailed", MetricUnit.Count, failed)
+        for name, count in _METRICS.items():
+            metrics.add_metric(name, MetricUnit.Count, answer[count] - before[count])
         metrics.flush_metrics()
+
+    def fault(self, run: Run | None, error: BaseException) -> None:
+        """A failure of ours, with where it was raised, and not its message."""
+        self._logger.error(
+            "replay failed",
+            run=run.id if run else None,
+            error=aws_errors.code(error),
+            at=place(error),
+        )

@@ -35,7 +35,8 @@ class History:
     `dying` is its cause where the job has failed for good, and only its dead letter was refused.
     `unfinished_kills` is None, unless the message's last run has not ended: then it is how many
     runs before that one were killed. `cause` is that of its death or of its last attempt, `replays`
-    is None where no row tells it, and `succeeded` says that the job is done, by whichever message.
+    is None where no row tells it. `claimed` says that there is a record of the job's run, whichever
+    message's, and `succeeded` that this run is done.
     """
 
     attempts: int = 0
@@ -44,6 +45,7 @@ class History:
     unfinished_kills: int | None = None
     cause: Cause | None = None
     replays: int | None = None
+    claimed: bool = False
     succeeded: bool = False
 
 
@@ -119,13 +121,28 @@ class JobsTable:
         What the row says of its replays stands: a replayed message may have had no room for it. A
         copy that has none either finds its row under its own id, `copy_id`.
         """
-        row = self._update_unless_dead(
+        row = self._bury(job_id, message_id, cause, replays=replays, force=force, copy_id=copy_id)
+        if row and copy_id is not None:
+            counted = int(row["replays"]["N"])
+            self._bury(job_id, copy_id, cause, replays=counted, force=force, copy_id=None)
+
+    def _bury(
+        self,
+        job_id: str,
+        message_id: str,
+        cause: Cause,
+        *,
+        replays: int,
+        force: int,
+        copy_id: str | None,
+    ) -> Item | None:
+        return self._update_unless_dead(
             job_id,
             message_id,
             UpdateExpression=(
                 "SET dead = :true, attempts = :attempts, cause = :cause, expiration = :expiration, "
-                "replays = if_not_exists(replays, :replays), "
-                "#force = if_not_exists(#force, :force) REMOVE dying"
+                "replays = if_not_exists(replays, :replays), #force = :force, copy_id = :copy "
+                "REMOVE dying"
             ),
             ExpressionAttributeNames={"#force": "force"},
             ExpressionAttributeValues={
@@ -133,16 +150,17 @@ class JobsTable:
                 **_died(cause),
                 ":replays": {"N": str(replays)},
                 ":force": {"N": str(force)},
+                ":copy": {"S": copy_id or ""},
             },
             ReturnValues="ALL_NEW",
         )
-        if row and copy_id is not None:
-            item = {**row, **_row_key(job_id, copy_id)}
-            self._client.put_item(TableName=self._jobs, Item=item)
 
     def count_replay(self, job_id: str, message_id: str, replays: int) -> None:
-        """Writes how often a message was replayed that has no room to say it itself."""
-        self._client.update_item(
+        """Writes how often a message was replayed that has no room to say it itself.
+
+        It may have died already: then its copy has a row too, see `mark_dead`.
+        """
+        row = self._client.update_item(
             TableName=self._jobs,
             Key=_row_key(job_id, message_id),
             UpdateExpression="SET replays = :replays, expiration = :expiration",
@@ -150,7 +168,10 @@ class JobsTable:
                 ":replays": {"N": str(replays)},
                 ":expiration": _expiration(),
             },
-        )
+            ReturnValues="ALL_NEW",
+        )["Attributes"]
+        if copy_id := row.get("copy_id", {}).get("S"):
+            self.count_replay(job_id, copy_id, replays)
 
     def _update_unless_dead(self, job_id: str, message_id: str, **update: Any) -> Item | None:
         """Another delivery of it may have had its dead letter sent: the first cause is the true
@@ -246,8 +267,8 @@ def _history(row: Item, record: Item, message_id: str) -> History:
         cause=cause,
         replays=int(row["replays"]["N"]) if "replays" in row else None,
         # DynamoDB deletes an expired record when it comes to it, which may be days later.
-        succeeded=record.get("status", {}).get("S") == "COMPLETED"
-        and int(record["expiration"]["N"]) > time.time(),
+        claimed=(claimed := int(record.get("expiration", {}).get("N", 0)) > time.time()),
+        succeeded=claimed and record["status"]["S"] == "COMPLETED",
         unfinished_kills=(
             int(record.get("kills", {}).get("N", 0))
             if unfinished

@@ -65,6 +65,7 @@ def test_what_is_held_is_renewed_while_a_slow_handful_is_handled():
         for _ in range(4 * 3):  # a beat is three calls for 25 messages
             assert beats.acquire(timeout=PATIENCE)
         stolen.extend(queue.receive(10))
+        return True
 
     with scan_of(sqs, queue, hold_seconds=2, most_threads=1) as scan:
         scan.read(handle)
@@ -84,6 +85,7 @@ def test_a_handler_that_raises_ends_all_threads_before_anything_is_given_back(qu
             if threading.current_thread().name.endswith("_0"):
                 raise RuntimeError("a bug")
         assert hidden(queue) > 0
+        return True
 
     halt = Halt(PATIENCE)
     with pytest.raises(RuntimeError), scan_of(sqs, queue, halt, most_threads=2) as scan:
@@ -99,7 +101,7 @@ def test_a_handful_is_no_more_than_memory_holds(queue):
         queue.send({"MessageBody": large})
     sizes = []
     with scan_of(InMemorySqs(queue), queue, most_threads=1) as scan:
-        scan.read(lambda handful: sizes.append(len(handful)))
+        scan.read(lambda handful: sizes.append(len(handful)) or True)
     assert sum(sizes) == 30
     assert max(sizes) <= 10
 
@@ -109,6 +111,7 @@ def test_a_short_queue_takes_one_thread_and_a_long_one_more(queue):
 
     def handle(handful):
         names.add(threading.current_thread().name)
+        return True
 
     sqs = fill(queue, 99)
     with scan_of(sqs, queue) as scan:
@@ -124,6 +127,7 @@ def test_giving_back_takes_no_longer_than_an_answer_can_wait(queue, monkeypatch)
     monkeypatch.setattr("replay.scan._RELEASE_SECONDS", -1)
     sqs = fill(queue, 30)
     with scan_of(sqs, queue) as scan:
-        scan.read(lambda handful: None)
+        scan.read(lambda handful: True)
     assert hidden(queue) == 30  # they come back by themselves
+    assert "30 messages" in scan.not_given_back
     assert "change_message_visibility_batch" not in [name for name, _ in sqs.calls]
