@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -30,7 +31,7 @@ def refuse(code="AccessDeniedException"):
 
 @pytest.mark.parametrize(
     "odd",
-    ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1960-01-01T00:00:00Z", "soon", ""],
+    ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1960-01-01T00:00:00Z", "soon"],
 )
 def test_a_time_that_cannot_be_is_unknown_and_stops_nobody(desk, odd):
     put_letter(desk, "odd", failed_at=odd, sent_at=odd)
@@ -271,10 +272,8 @@ def test_a_limit_holds_although_a_hop_is_killed(desk, calls_until_death):
         sqs=life.client(desk.bench.sqs), dynamodb=life.client(desk.bench.dynamodb)
     )
     context = lambda_context(timedelta(minutes=15))
-    try:
+    with suppress(Died):
         killed(event, context)
-    except Died:
-        pass
     desk.bench.clock.advance(timedelta(minutes=2))
     let_lock_lapse(desk)
     desk.function()(event, context)  # Lambda delivers it again
@@ -439,13 +438,13 @@ def test_errors_of_a_hop_are_in_the_last_answer_too(desk):
 
 def test_a_scan_ends_although_jobs_go_on_dying(desk, monkeypatch):
     desk.put_dead(5)
-    receive = desk.bench.dead.receive
+    receive = desk.bench.sqs.receive_message
 
-    def and_one_more_dies(*arguments):
+    def and_one_more_dies(**request):
         put_letter(desk, "late", failed_at=now(+60))
-        return receive(*arguments)
+        return receive(**request)
 
-    monkeypatch.setattr(desk.bench.dead, "receive", and_one_more_dies)
+    monkeypatch.setattr(desk.bench.sqs, "receive_message", and_one_more_dies)
     answer = desk.inspect()
     assert (answer["matched"], answer["complete"]) == (5, True)
     assert answer["confirm"]
