@@ -1,13 +1,16 @@
 """`make bench`: prints every figure of the README."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import batch, cold_start, gil
+from bench import batch, cold_start, gil, replay
 from bench.endpoint import lean_endpoint, pin_to_core
+from bench.half_core import half_core
+
+_NOT_INSTALLED = "not installed: see the Makefile"
 
 
 def main() -> None:
@@ -20,20 +23,27 @@ def main() -> None:
     )
     os.environ["POWERTOOLS_LOG_LEVEL"] = "WARNING"
     pin_to_core(0)
-    with lean_endpoint() as endpoint:
-        console.print(_batches([batch.measure(endpoint, size) for size in (10, 100)]))
+    # First: the peak memory of a new process is at least what its parent has at that time.
     console.print(_cold_start(cold_start.measure("send_email.handler")))
+    with lean_endpoint() as endpoint:
+        os.environ["AWS_ENDPOINT_URL"] = endpoint.url
+        results = {f"batch of {size}": batch.measure(endpoint, size) for size in (10, 100)}
+        with half_core() as held:
+            if held:
+                results["of 10, half a core"] = batch.measure(endpoint, 10)
+        console.print(_batches(results))
+        console.print(_replay(replay.measure(endpoint)))
     console.print(_gil([gil.measure(fraction) for fraction in gil.FRACTIONS]))
 
 
-def _batches(results: list[batch.BatchResult]) -> Table:
+def _batches(results: Mapping[str, batch.BatchResult]) -> Table:
     table = Table(
         title="A batch of idempotent jobs, 5 ms per DynamoDB call, "
         f"medians of {batch.ROUNDS}, one core for the worker"
     )
     table.add_column("")
-    for result in results:
-        table.add_column(f"batch of {result.batch}", justify="right")
+    for name in results:
+        table.add_column(name, justify="right")
     rows: dict[str, Callable[[batch.BatchResult], str]] = {
         "Powertools BatchProcessor + @idempotent_function, ms": lambda r: f"{r.peer:.1f}",
         "Redrive worker, ms": lambda r: f"{r.ours:.1f}",
@@ -48,12 +58,37 @@ def _batches(results: list[batch.BatchResult]) -> Table:
         "worker CPU a job, ms": lambda r: f"{r.cpu:.2f}",
     }
     for name, value in rows.items():
-        table.add_row(name, *(value(result) for result in results))
+        table.add_row(name, *(value(result) for result in results.values()))
     return table
 
 
 def _calls(result: batch.BatchResult, *operations: str) -> str:
     return f"{sum(result.calls.get(name, 0) for name in operations):.2f}"
+
+
+def _replay(result: replay.ReplayResult) -> Table:
+    table = Table(
+        title=f"Dead letters sent again, {replay.DELAY_SECONDS * 1000:.0f} ms a call, "
+        f"medians of {replay.ROUNDS} ({replay.PEER_ROUNDS} of replay-aws-dlq), one core"
+    )
+    table.add_column("")
+    table.add_column("", justify="right")
+    beyond = sum(result.calls.values()) - result.calls["ReceiveMessage"]
+    rows = {
+        "replay-aws-dlq, messages/s": f"{result.peer:.0f}" if result.peer else _NOT_INSTALLED,
+        "sequential loop, ten to a call, messages/s": f"{result.loop:.0f}",
+        "Redrive's replay, messages/s": f"{result.ours:.0f}",
+        "floor: its calls by as many threads, nothing around, messages/s": f"{result.floor:.0f}",
+        "faster than replay-aws-dlq": f"{result.ours / result.peer:.0f} x" if result.peer else "",
+        "faster than the loop": f"{result.ours / result.loop:.1f} x",
+        "of the floor": f"{result.ours / result.floor:.2f} x",
+        "calls a message: receives": f"{result.calls['ReceiveMessage']:.3f}",
+        "calls a message: all others": f"{beyond:.3f}",
+        "CPU a message, ms": f"{result.cpu:.2f}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
 
 
 def _cold_start(result: cold_start.ColdStart) -> Table:

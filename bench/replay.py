@@ -2,7 +2,8 @@
 
 All three on one core against one endpoint that takes 10 ms a call, timed by that endpoint from the
 first call to the last answer: the start of Python and Node, and the making of clients, are not in
-it. A long poll of the empty queue takes 10 ms like any call.
+it. A long poll of the empty queue takes 10 ms like any call. The floor is what boto3 takes on the
+same core for the calls that ours needs, from as many threads, with nothing around.
 """
 
 import contextlib
@@ -15,7 +16,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,17 +31,20 @@ from redrive.testing import lambda_context
 from redrive.worker.dead_letters import attributes_with, envelope_of
 from replay.event import ACTIONS
 from replay.function import ReplayFunction
-from replay.operation import THREADS
+from replay.scan import THREADS
 from replay.settings import Settings
 
 if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
 
 DELAY_SECONDS = 0.010
 ROUNDS = 5
 PEER_ROUNDS = 3
 MESSAGES = 20_000
 # The others are as fast with few as with many.
+FLOOR_MESSAGES = 5_000
 LOOP_MESSAGES = 500
 PEER_MESSAGES = 100
 
@@ -53,11 +58,11 @@ _SENT_AT = 1_700_000_000_000
 class ReplayResult:
     """Medians in messages a second; calls and CPU (ms) a message of ours.
 
-    `peer` is None where the npm package is not installed, `bound` what the calls alone would allow.
+    `peer` is None where the npm package is not installed.
     """
 
     ours: float
-    bound: float
+    floor: float
     loop: float
     peer: float | None
     calls: Mapping[str, float]
@@ -66,48 +71,47 @@ class ReplayResult:
 
 def measure(endpoint: Endpoint) -> ReplayResult:
     """All ways in turn, several rounds."""
-    queue_url, dead_letter_queue_url = f"{endpoint.url}/1/email", f"{endpoint.url}/1/email-dead"
+    source, destination = f"{endpoint.url}/1/email-dead", f"{endpoint.url}/1/email"
     endpoint.set_delay(DELAY_SECONDS)
-    endpoint.set_parameter(_parameter(queue_url, dead_letter_queue_url))
-    letters = [_letter(number, queue_url) for number in range(MESSAGES)]
+    endpoint.set_parameter(_parameter(source, destination))
+    letters = [_letter(number, destination) for number in range(MESSAGES)]
+    config = clients.config(threads=THREADS)
+    sqs = boto3.client("sqs", endpoint_url=endpoint.url, config=config)
+    dynamodb = boto3.client("dynamodb", endpoint_url=endpoint.url, config=config)
     replay = _redrive()
-    sqs = boto3.client("sqs", endpoint_url=endpoint.url, config=clients.config())
 
-    def ours() -> None:
-        replay()
-
-    def loop() -> None:
-        _loop(sqs, dead_letter_queue_url, queue_url)
-
-    def peer() -> None:
-        _replay_aws_dlq(dead_letter_queue_url, queue_url)
-
-    def rate(way: Callable[[], None], count: int) -> float:
+    def rate(count: int, way: Callable[[], None]) -> float:
         endpoint.put_messages(letters[:count])
         endpoint.take_calls()
         endpoint.take_seconds()
         way()
         return count / endpoint.take_seconds()
 
-    rate(ours, LOOP_MESSAGES)  # connections, imports
-    rate(loop, LOOP_MESSAGES)
-    our_rates, loop_rates, peer_rates, cpu = [], [], [], 0.0
+    def loop() -> None:
+        _loop(sqs, source, destination)
+
+    def floor() -> None:
+        _floor(sqs, dynamodb, source, destination)
+
+    for way in (replay, floor):  # connections, imports
+        rate(LOOP_MESSAGES, way)
+    ours, floors, loops, peers, cpu = [], [], [], [], 0.0
     calls: Counter[str] = Counter()
     for round_ in range(ROUNDS):
         before = time.process_time()
-        our_rates.append(rate(ours, MESSAGES))
+        ours.append(rate(MESSAGES, replay))
         cpu += time.process_time() - before
         calls += endpoint.take_calls()
-        loop_rates.append(rate(loop, LOOP_MESSAGES))
+        floors.append(rate(FLOOR_MESSAGES, floor))
+        loops.append(rate(LOOP_MESSAGES, loop))
         if PEER.exists() and round_ < PEER_ROUNDS:
-            peer_rates.append(rate(peer, PEER_MESSAGES))
-    calls_a_message = {name: count / ROUNDS / MESSAGES for name, count in calls.items()}
+            peers.append(rate(PEER_MESSAGES, lambda: _replay_aws_dlq(source, destination)))
     return ReplayResult(
-        ours=statistics.median(our_rates),
-        bound=THREADS / DELAY_SECONDS / sum(calls_a_message.values()),
-        loop=statistics.median(loop_rates),
-        peer=statistics.median(peer_rates) if peer_rates else None,
-        calls=calls_a_message,
+        ours=statistics.median(ours),
+        floor=statistics.median(floors),
+        loop=statistics.median(loops),
+        peer=statistics.median(peers) if peers else None,
+        calls={name: count / ROUNDS / MESSAGES for name, count in calls.items()},
         cpu=cpu * 1000 / ROUNDS / MESSAGES,
     )
 
@@ -136,29 +140,62 @@ def _redrive() -> Callable[[], None]:
 
 def _loop(sqs: "SQSClient", source: str, destination: str) -> None:
     """The script that everybody writes: ten at a time, one call after the other."""
-    while True:
-        messages = sqs.receive_message(
-            QueueUrl=source,
-            MaxNumberOfMessages=limits.BATCH_ENTRIES,
-            WaitTimeSeconds=1,
-            MessageAttributeNames=["All"],
-        ).get("Messages")
-        if not messages:
-            return
-        sent: list[Any] = [
-            {
-                "Id": str(place),
-                "MessageBody": one["Body"],
-                "MessageAttributes": one["MessageAttributes"],
-            }
-            for place, one in enumerate(messages)
-        ]
-        sqs.send_message_batch(QueueUrl=destination, Entries=sent)
-        deleted: list[Any] = [
-            {"Id": str(place), "ReceiptHandle": one["ReceiptHandle"]}
-            for place, one in enumerate(messages)
-        ]
-        sqs.delete_message_batch(QueueUrl=source, Entries=deleted)
+    while messages := _receive(sqs, source):
+        _send(sqs, destination, messages)
+        _delete(sqs, source, messages)
+
+
+def _floor(sqs: "SQSClient", dynamodb: "DynamoDBClient", source: str, destination: str) -> None:
+    def work(_: int) -> None:
+        while handful := [found for _ in range(5) if (found := _receive(sqs, source))]:
+            dynamodb.batch_get_item(RequestItems=_keys(handful))
+            for messages in handful:
+                _send(sqs, destination, messages)
+            for messages in handful:
+                _delete(sqs, source, messages)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(THREADS)))
+
+
+def _receive(sqs: "SQSClient", source: str) -> "Sequence[MessageTypeDef]":
+    return sqs.receive_message(
+        QueueUrl=source,
+        MaxNumberOfMessages=limits.BATCH_ENTRIES,
+        WaitTimeSeconds=1,
+        MessageAttributeNames=["All"],
+        MessageSystemAttributeNames=["All"],
+    ).get("Messages", [])
+
+
+def _send(sqs: "SQSClient", destination: str, messages: "Sequence[MessageTypeDef]") -> None:
+    entries: list[Any] = [
+        {
+            "Id": str(place),
+            "MessageBody": one["Body"],
+            "MessageAttributes": one["MessageAttributes"],
+        }
+        for place, one in enumerate(messages)
+    ]
+    sqs.send_message_batch(QueueUrl=destination, Entries=entries)
+
+
+def _delete(sqs: "SQSClient", source: str, messages: "Sequence[MessageTypeDef]") -> None:
+    entries: list[Any] = [
+        {"Id": str(place), "ReceiptHandle": one["ReceiptHandle"]}
+        for place, one in enumerate(messages)
+    ]
+    sqs.delete_message_batch(QueueUrl=source, Entries=entries)
+
+
+def _keys(handful: "Sequence[Sequence[MessageTypeDef]]") -> dict[str, Any]:
+    ids = [one["MessageId"] for messages in handful for one in messages]
+    rows = [{"id": {"S": f"{_JOB}:{id_}"}, "record": {"S": f"message#{id_}"}} for id_ in ids]
+    records = [{"id": {"S": f"{_JOB}#{id_}"}} for id_ in ids]
+    return {
+        "jobs": {"Keys": rows, "ConsistentRead": True},
+        "idempotency": {"Keys": records, "ConsistentRead": True},
+    }
 
 
 def _replay_aws_dlq(source: str, destination: str) -> None:
@@ -175,22 +212,22 @@ def _replay_aws_dlq(source: str, destination: str) -> None:
 # --- what is replayed -----------------------------------------------------------------------------
 
 
-def _parameter(queue_url: str, dead_letter_queue_url: str) -> str:
+def _parameter(source: str, destination: str) -> str:
     """As the stack writes it: see `redrive.discovery`."""
     return json.dumps(
         {
             "version": 1,
             "job": _JOB,
             "key": "id",
-            "queues": {"normal": queue_url},
-            "dead_letter_queue": dead_letter_queue_url,
+            "queues": {"normal": destination},
+            "dead_letter_queue": source,
             "fifo": False,
             "limits": {"max_message_bytes": limits.MESSAGE_BYTES, "max_replays": 3},
         }
     )
 
 
-def _letter(number: int, queue_url: str) -> bytes:
+def _letter(number: int, destination: str) -> bytes:
     """One message of ReceiveMessage, with the attribute that a worker writes."""
     key = f"receipt:ord_{number}"
     body = json.dumps(_payload(number, key))
@@ -208,7 +245,7 @@ def _letter(number: int, queue_url: str) -> bytes:
         request_id=_uuid(2, number),
         log_stream="2023/11/14/[$LATEST]0123456789abcdef0123456789abcdef",
     )
-    envelope = envelope_of(message, f"{_JOB}:{key}", queue_url, cause)
+    envelope = envelope_of(message, f"{_JOB}:{key}", destination, cause)
     received = {
         "MessageId": _uuid(3, number),
         "ReceiptHandle": f"{number:0250x}",

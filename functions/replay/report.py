@@ -50,6 +50,7 @@ class Report:
     messages: list[dict[str, Any]] = field(default_factory=list)
     _causes: dict[tuple[str, str | None], _CauseCount] = field(default_factory=dict)
     _removed_causes: dict[tuple[str, str | None], _CauseCount] = field(default_factory=dict)
+    _described: set[str] = field(default_factory=set)
     _removed_ids: set[str] = field(default_factory=set)
     _payload_bytes: int = 0
     _lock: Lock = field(default_factory=Lock)
@@ -68,6 +69,7 @@ class Report:
             _count(self._causes, letter)
             if len(self.messages) < _MOST_MESSAGES:
                 self.messages.append(self._describe(letter))
+                self._described.add(letter.original_id)
 
     def add_skipped(self) -> None:
         """What a replay leaves in the queue, or would, since it was replayed too often."""
@@ -99,7 +101,8 @@ class Report:
 
     def _remove(self, letter: DeadLetter) -> None:
         self.removed += 1
-        self._removed_ids.add(letter.original_id)
+        if letter.original_id in self._described:
+            self._removed_ids.add(letter.original_id)
         _count(self._removed_causes, letter)
 
     def _describe(self, letter: DeadLetter) -> dict[str, Any]:
@@ -203,6 +206,7 @@ class Report:
             failed=int(told["failed"]),
             errors=list(told["errors"]),
             messages=messages,
+            _described={one["message_id"] for one in messages},
             _removed_ids={one["message_id"] for one in messages},
             _causes=causes,
             _removed_causes=removed_causes,

@@ -180,7 +180,7 @@ class Scan:
         handful: list[Received] = []
         size = 0
         while len(handful) < _HANDFUL and size < _HANDFUL_BYTES and not self._stopped:
-            messages = self._receive()
+            messages = self._receive(min(_HANDFUL - len(handful), limits.BATCH_ENTRIES))
             if not messages:
                 return handful, not self._halt.stopped
             new = [one for one in map(Received.read, messages) if self._hold(one)]
@@ -192,12 +192,12 @@ class Scan:
     def _stopped(self) -> bool:
         return self._enough.is_set() or self._halt.stopped
 
-    def _receive(self) -> Sequence[Any]:
+    def _receive(self, most: int) -> Sequence[Any]:
         for attempt in range(1, _TRIES + 1):
             try:
                 answer = self._sqs.receive_message(
                     QueueUrl=self._queue_url,
-                    MaxNumberOfMessages=limits.BATCH_ENTRIES,
+                    MaxNumberOfMessages=most,
                     VisibilityTimeout=self._hold_seconds,
                     WaitTimeSeconds=_LONG_POLL_SECONDS,
                     MessageAttributeNames=["All"],
