@@ -2,8 +2,8 @@
 
     cdk deploy -c stage=prod -c customer_managed_key=true
 
-Context: `stage`, `catalogue`, `customer_managed_key`; for tests `lease_seconds`,
-`backoff_base_seconds`, `backoff_cap_seconds`.
+Context: `stage`, `catalogue`, `customer_managed_key`, `page_email`, `notify_email`; for tests
+`lease_seconds`, `backoff_base_seconds`, `backoff_cap_seconds`.
 """
 
 import sys

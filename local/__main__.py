@@ -1,12 +1,14 @@
-"""`python -m local up|down|demo`."""
+"""`python -m local up|down|watch|demo`."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import typer
 
 from local.aws import Aws, embedded_aws, stop
+from local.cloudwatch import Watched, synthesised
 from local.deploy import bootstrap, deploy, synthesis
 from local.server import ROOT, LocalError, running, turn
 
@@ -42,6 +44,19 @@ def down() -> None:
     """Stop what `up` has started."""
     with _told_plainly():
         typer.echo("Stopped." if stop(STATE) else "Nothing was running.")
+
+
+@commands.command()
+def watch(minute_seconds: float = 60.0) -> None:
+    """Judge the alarms of what `up` left running, once a minute, until Ctrl-C; say what changes."""
+    with _told_plainly():
+        aws = Aws.at(STATE)
+        watched = Watched(aws, synthesised(aws), minute_seconds=minute_seconds)
+        typer.echo(f"{len(watched.alarms)} alarms are watched.")
+        while True:
+            for change in watched.minute():
+                typer.echo(f"{change.state:<17} {change.alarm}")
+            time.sleep(minute_seconds)
 
 
 @commands.command()

@@ -1,8 +1,9 @@
 """E-mails through an embedded AWS: published, failed, retried, dead-lettered, replayed, counted.
 
 This module does and checks; `demo_view` shows. The mail provider fails in the middle, twenty mails
-are published twice, and five can never be delivered. Then the provider refuses forty for good, by
-a mistake of its own: when that is mended, they are replayed, and the five are not.
+are published twice, and five can never be delivered: those call nobody. Then the provider refuses
+forty for good, by a mistake of its own: that pages somebody, with the events to paste. When it is
+mended the forty are replayed, and the five are not.
 """
 
 import json
@@ -10,10 +11,14 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from local.alarm_state import ALARM, OK
 from local.aws import Aws
+from local.cloudwatch import Watched
+from local.pager import NobodyCalled, Pager
 from redrive.message import ENVELOPE, Cause, Envelope, iso_time
 from redrive.publisher import Publisher
 
@@ -25,6 +30,7 @@ OUTAGE_SECONDS = 4
 GIVE_UP_SECONDS = 90.0
 POLL_SECONDS = 0.2
 TO_REPLAY = range(500, 500 + REPLAYED)
+GROWTH = "SendEmailAlarmsDeadLetterGrowth"
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,12 @@ class Evidence:
     """Messages in the queue."""
     replayed: int
     """What the replay said that it sent."""
+    calls_before: list[str]
+    """Alarms that paged somebody before the forty died."""
+    calls: list[str]
+    """Alarms that paged somebody since."""
+    alarm: str
+    """The growth alarm's state at the end."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +117,31 @@ def findings(evidence: Evidence) -> list[Finding]:
             revived == evidence.replayed == REPLAYED,
             f"{evidence.replayed} dead letters were replayed, and {revived} of them sent",
         ),
+        Finding(
+            not evidence.calls_before,
+            f"{len(evidence.calls_before)} times somebody was paged for {IMPOSSIBLE} dead letters",
+        ),
+        Finding(
+            len(evidence.calls) == 1 and evidence.alarm == OK,
+            f"{len(evidence.calls)} time somebody was paged for {REPLAYED} more; "
+            f"the alarm is {evidence.alarm}",
+        ),
         Finding(not left, f"{left} messages are left in the queue"),
     ]
+
+
+@dataclass(frozen=True)
+class Page:
+    """An alarm, as it reaches whoever is on call."""
+
+    alarm: str
+    state: str
+    text: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What it says to paste."""
+        return [json.loads(line) for line in self.text.splitlines() if line.startswith("{")]
 
 
 @dataclass(frozen=True)
@@ -119,7 +154,12 @@ class Operation:
 
 
 class Demo:
-    def __init__(self, aws: Aws, outputs: dict[str, str]) -> None:
+    def __init__(
+        self, aws: Aws, outputs: dict[str, str], *, watched: Watched, pager: Pager
+    ) -> None:
+        self._watched, self._pager = watched, pager
+        self._calls_before: list[str] = []
+        self._calls: list[str] = []
         self._sqs = aws.client("sqs")
         self._queue = outputs["SendEmailQueueUrl"]
         self._dead_letters = outputs["SendEmailDeadLetterQueueUrl"]
@@ -145,6 +185,7 @@ class Demo:
         yield from self._watch("the mail provider fails", for_seconds=OUTAGE_SECONDS)
         yield from self._watch("recovering")
         self._refused = self._ask("GET", "/faults")["mails"]
+        self._calls_before = self._more_calls()
 
     def die(self) -> Iterator[Progress]:
         """The provider refuses forty mails for good, by a mistake that is mended afterwards."""
@@ -156,19 +197,36 @@ class Demo:
         yield from self._watch("the provider refuses all")
         self._ask("POST", "/faults", {"status": 400, "seconds": 0})
 
-    def ask_operator(self) -> Iterator[Operation]:
-        """What an operator pastes into the functions' test events, and what they answer."""
-        yield self._operate("Inspect", {"job": "send_email"})
-        since = {"job": "send_email", "failed": {"from": self._broken_at}}
-        event = {**since, "action": "replay", "canary": 5, "reason": "the provider's mistake"}
-        yield self._operate("Replay", event | {"dry_run": True})
-        replay = self._operate("Replay", event)
-        self._replayed = replay.answer["replayed"]
-        yield replay
+    def await_page(self) -> Page:
+        """What SNS tells whoever is on call."""
+        self._watched.wait_for(GROWTH, ALARM, seconds=GIVE_UP_SECONDS)
+        told = self._pager.next(seconds=GIVE_UP_SECONDS)
+        self._calls.append(told["AlarmName"])
+        return Page(told["AlarmName"], told["NewStateValue"], told["AlarmDescription"])
+
+    def ask_operator(self, page: Page) -> Iterator[Operation]:
+        """The page's own events, pasted into the functions' test events, and what they answer."""
+        look, try_out, replay = page.events
+        # The five that can never be delivered are to stay.
+        since = {"failed": {"from": self._broken_at}}
+        yield self._operate("Inspect", look)
+        yield self._operate("Replay", try_out | since)
+        operation = self._operate("Replay", replay | since)
+        self._replayed = operation.answer["replayed"]
+        yield operation
 
     def recover(self) -> Iterator[Progress]:
-        """What was replayed is sent."""
+        """What was replayed is sent, and the alarm ends."""
         yield from self._watch("replayed")
+        self._watched.wait_for(GROWTH, OK, seconds=GIVE_UP_SECONDS)
+        self._calls += self._more_calls()
+
+    def _more_calls(self) -> list[str]:
+        calls = []
+        with suppress(NobodyCalled):
+            while told := self._pager.next(seconds=1):
+                calls.append(told["AlarmName"])
+        return calls
 
     def _operate(self, function: str, event: dict[str, Any]) -> Operation:
         answer = self._lambda.invoke(
@@ -184,6 +242,9 @@ class Demo:
             dead_letters=self._read_dead_letters(),
             left=now.waiting + now.in_flight,
             replayed=self._replayed,
+            calls_before=self._calls_before,
+            calls=self._calls,
+            alarm=self._watched.state(GROWTH),
         )
 
     def _read_dead_letters(self) -> list[DeadLetter]:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
+from local.cloudwatch import cloudwatch
 from local.demo import (
     DELIVERABLE,
     DUPLICATES,
@@ -22,18 +25,21 @@ from local.demo import (
     Demo,
     Finding,
     Operation,
+    Page,
     Progress,
     findings,
 )
 from local.deploy import deployed_aws
+from local.pager import pager
 from local.server import lock, turn
 
 LINE_SECONDS = 1.0
+MINUTE_SECONDS = 2.0  # CloudWatch's minutes pass so fast
 PLAN = (
     f"This publishes {DELIVERABLE + DUPLICATES + IMPOSSIBLE} e-mails: {DELIVERABLE} different ones,"
     f" {DUPLICATES} of them twice, and {IMPOSSIBLE} that nobody can deliver; in the middle the mail"
     f" service fails for {OUTAGE_SECONDS} s. Then it refuses {REPLAYED} more by its own mistake,"
-    " and an operator replays these."
+    " which pages somebody, who replays these."
 )
 
 
@@ -61,6 +67,11 @@ def show_causes(console: Console, letters: Iterable[DeadLetter]) -> None:
         told = (cause.type, str(cause.attempts), cause.message) if cause else ("none",)
         table.add_row(str(letter.payload["email_id"]), *told)
     console.print(table)
+
+
+def show_page(console: Console, page: Page) -> None:
+    text = Text(f"{page.state} {page.alarm}\n\n", style="bold") + Text(page.text)
+    console.print(Panel(text, title="SNS, to whoever is on call", border_style="red"))
 
 
 def show_operations(console: Console, operations: Iterable[Operation]) -> None:
@@ -131,11 +142,17 @@ def run_demo(parent: Path) -> bool:
 def _run_demo(console: Console, state: Path) -> bool:
     console.print("Starting an embedded AWS and deploying the stack with the CDK ...")
     try:
-        with deployed_aws(state) as (aws, outputs):
-            demo = Demo(aws, outputs)
+        with (
+            deployed_aws(state) as (aws, outputs),
+            cloudwatch(aws, minute_seconds=MINUTE_SECONDS) as watched,
+            pager(aws, outputs["PageTopicArn"]) as called,
+        ):
+            demo = Demo(aws, outputs, watched=watched, pager=called)
             show_progress(console, demo.run())
             show_progress(console, demo.die())
-            show_operations(console, demo.ask_operator())
+            page = demo.await_page()
+            show_page(console, page)
+            show_operations(console, demo.ask_operator(page))
             show_progress(console, demo.recover())
             evidence = demo.evidence()
         show_causes(console, evidence.dead_letters)

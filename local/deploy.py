@@ -19,6 +19,7 @@ from local.server import (
     start_tethered,
     tail,
 )
+from local.template import embedded_assembly
 
 STACK = "Redrive-local"
 CDK_SECONDS = 300.0
@@ -72,7 +73,8 @@ def bootstrap(aws: Aws) -> None:
 def deploy(aws: Aws, assembly: Path) -> dict[str, str]:
     """Puts the stack of a cloud assembly there and returns its outputs."""
     outputs = aws.state / "outputs.json"
-    options = ["--app", str(assembly), "--require-approval", "never", "--method", "direct"]
+    app = str(embedded_assembly(assembly))
+    options = ["--app", app, "--require-approval", "never", "--method", "direct"]
     command = ["deploy", STACK, *options, "--outputs-file", str(outputs)]
     with _cdk(command, aws.state, aws.env, aws.state) as wait:
         wait()

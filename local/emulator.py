@@ -9,6 +9,7 @@ from typing import Any
 
 from ministack import app  # type: ignore[import-not-found]
 from ministack.core import iam_actions  # type: ignore[import-not-found]
+from ministack.services import cloudwatch  # type: ignore[import-not-found]
 
 _extract_iam_action = iam_actions.extract_iam_action
 
@@ -48,6 +49,8 @@ def dynamodb_transaction_checks(
 
 iam_actions.extract_iam_action = extract_iam_action
 iam_actions.dynamodb_transaction_checks = dynamodb_transaction_checks
+# It looks at neither dimensions nor M of N nor missing data: `local/cloudwatch.py` judges alarms.
+cloudwatch._evaluate_alarm = lambda _: None  # noqa: SLF001
 # As root it would also take 127.0.0.1:443, for Cognito tokens, which nothing here uses.
 app._port_is_bindable = lambda *_: False  # noqa: SLF001
 

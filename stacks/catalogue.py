@@ -20,6 +20,8 @@ OUTPUTS = ("QueueUrl", "DeadLetterQueueUrl", "WorkerName", "PublishPolicyArn")
 OF_THE_STACK = (
     "BootstrapVersion",
     "CheckBootstrapVersion",
+    "Dashboard",
+    "DashboardName",
     "IdempotencyTable",
     "IdempotencyTableName",
     "Inspect",
@@ -28,6 +30,10 @@ OF_THE_STACK = (
     "JobsTableName",
     "Key",
     "Layer",
+    "NotifyTopic",
+    "NotifyTopicArn",
+    "PageTopic",
+    "PageTopicArn",
     "Replay",
     "ReplayFunctionName",
 )

@@ -8,12 +8,16 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from stacks import assets
+from stacks.alarms import create_job_alarms, create_replay_alarms
 from stacks.catalogue import Catalogue
+from stacks.dashboard import create_dashboard
 from stacks.job_queue import JobQueue, Shared
+from stacks.metrics import JobMetrics
 from stacks.replay import Inspect, Replay
 from stacks.rules import DeliveryRules
 from stacks.stage import Stage
 from stacks.tables import create_tables
+from stacks.topics import create_topics
 
 
 class JobsStack(Stack):
@@ -23,7 +27,13 @@ class JobsStack(Stack):
         self, scope: Construct, *, stage: Stage, catalogue: Catalogue, **stack: Any
     ) -> None:
         """Create the stack `Redrive-<stage>`; further arguments are those of `aws_cdk.Stack`."""
-        super().__init__(scope, stage.stack_name, **stack)
+        super().__init__(
+            scope,
+            stage.stack_name,
+            # CloudFormation takes 1 MB, and white space is a quarter of it: see `stacks.alarms`.
+            suppress_template_indentation=True,
+            **stack,
+        )
         key = self._create_key(stage) if stage.customer_managed_key else None
         tables = create_tables(self, stage=stage, key=key)
         shared = Shared(stage=stage, tables=tables, layer=self._create_layer(), key=key)
@@ -35,12 +45,21 @@ class JobsStack(Stack):
         self.replay = Replay(self, "Replay", jobs=self.jobs.values(), shared=shared)
         self.inspect = Inspect(self, "Inspect", jobs=self.jobs.values(), shared=shared)
 
+        topics = create_topics(self, stage=stage, key=key)
+        metrics = [JobMetrics(job, stage) for job in self.jobs.values()]
+        pages = [alarm for job in metrics for alarm in create_job_alarms(job, topics)]
+        create_replay_alarms(self.replay, metrics, topics)
+        dashboard = create_dashboard(self, metrics, pages)
+
         for job in self.jobs.values():
             self._output_job(job)
         self._output("ReplayFunctionName", self.replay.function.function_name)
         self._output("InspectFunctionName", self.inspect.function.function_name)
         self._output("JobsTableName", tables.jobs.table_name)
         self._output("IdempotencyTableName", tables.idempotency.table_name)
+        self._output("PageTopicArn", topics.page.topic_arn)
+        self._output("NotifyTopicArn", topics.notify.topic_arn)
+        self._output("DashboardName", dashboard.dashboard_name)
 
         Validations.of(self.node.root).add_plugins(DeliveryRules())
 

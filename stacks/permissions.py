@@ -22,6 +22,10 @@ from stacks.job_spec import Allow
 KEY_FOR_SENDERS = ("kms:Decrypt", "kms:GenerateDataKey")
 KEY_FOR_RECEIVERS = ("kms:Decrypt",)
 
+# What a service that publishes to an encrypted topic needs, CloudWatch among them.
+# https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
+KEY_FOR_ALARMS = ("kms:Decrypt", "kms:GenerateDataKey*")
+
 # What DynamoDB does to the key in its caller's name; CreateGrant is for whoever makes the table.
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.usagenotes.html
 KEY_FOR_TABLES = (
@@ -116,7 +120,7 @@ def _nag_text(value: Any) -> str:
 
 
 def publisher_principal(publisher: str, account: str) -> iam.PrincipalBase:
-    """A spec's publisher: another account, or a service that acts for this account alone."""
+    """A publisher: another account, or a service that acts for this account alone."""
     if publisher.isdigit():
         return iam.AccountPrincipal(publisher)
     # Else anybody's topic, rule or bucket could send here: the confused deputy.

@@ -10,12 +10,15 @@ from aws_cdk import RemovalPolicy
 
 from stacks.job_spec import JobSpec
 
+DEV = "dev"
 PROD = "prod"
 LOCAL = "local"
 
 # It is part of the stack's name and of the discovery parameter's; 20 leaves room for the rest of
 # the names that CloudFormation generates and cuts at 64 characters.
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
+# What SNS would take and never deliver to; the rest is the mail server's to say.
+_EMAIL = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
 
@@ -31,21 +34,30 @@ class Stage:
         StageError: a value is out of its bounds.
     """
 
-    name: str = "dev"
+    name: str = DEV
     customer_managed_key: bool = False
     """Encrypt queues, tables and topics with a KMS key of this stack instead of AWS's own."""
     lease: timedelta | None = None
     """The longest lease of any job. With the two below: tests do not wait for real ones."""
     backoff_base: timedelta | None = None
     backoff_cap: timedelta | None = None
+    page_emails: tuple[str, ...] = ()
+    """Who is woken by mail. SNS asks each of them, and of the next, to confirm."""
+    notify_emails: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the name, and that nobody tunes production from the command line."""
+        """Check names, and that nobody tunes production from the command line."""
         if not _NAME.fullmatch(self.name):
             raise StageError(
                 f"stage={self.name!r} is not 1 to 20 of a-z, 0-9 and -, a letter first and no"
                 " - last. Name it like 'dev', 'prod' or 'pr-17'."
             )
+        for email in self.page_emails + self.notify_emails:
+            if not _EMAIL.fullmatch(email):
+                raise StageError(
+                    f"{email!r} is no e-mail address. Set page_email and notify_email like"
+                    " 'ann@example.com,bob@example.com'."
+                )
         if self.retains_data and (self.lease or self.backoff_base or self.backoff_cap):
             raise StageError(
                 "lease_seconds, backoff_base_seconds and backoff_cap_seconds shorten waits for"
@@ -61,6 +73,8 @@ class Stage:
             lease=_seconds(context, "lease_seconds"),
             backoff_base=_seconds(context, "backoff_base_seconds"),
             backoff_cap=_seconds(context, "backoff_cap_seconds"),
+            page_emails=_list(context, "page_email"),
+            notify_emails=_list(context, "notify_email"),
         )
 
     @property
@@ -77,6 +91,11 @@ class Stage:
     def is_local(self) -> bool:
         """Whether it is deployed to the embedded AWS."""
         return self.name == LOCAL
+
+    @property
+    def notifies(self) -> bool:
+        """Whether it has the alarms that wake nobody; while one develops, they would be noise."""
+        return self.name != DEV
 
     @property
     def removal_policy(self) -> RemovalPolicy:
@@ -96,6 +115,12 @@ def _flag(context: Mapping[str, Any], name: str) -> bool:
     if value not in _TRUE + _FALSE:
         raise StageError(f"{name}={value!r} is neither true nor false.")
     return value in _TRUE
+
+
+def _list(context: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Values with commas between them, each once."""
+    values = (value.strip() for value in str(context.get(name) or "").split(","))
+    return tuple(dict.fromkeys(value for value in values if value))
 
 
 def _seconds(context: Mapping[str, Any], name: str) -> timedelta | None:

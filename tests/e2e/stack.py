@@ -69,12 +69,14 @@ class Stack:
     sink: Sink | None = None
     log: Path | None = None
     authority: str | None = None
+    aws: Aws | None = None
+    """The embedded one."""
 
     @classmethod
     def embedded(cls, aws: Aws, outputs: dict[str, str]) -> Self:
         publisher = Publisher("local", sqs=aws.client("sqs"), ssm=aws.client("ssm"))
         sink, authority = Sink(aws.mail_sink_url), aws.env["AWS_CA_BUNDLE"]
-        return cls("local", outputs, aws.client, publisher, sink, aws.log, authority)
+        return cls("local", outputs, aws.client, publisher, sink, aws.log, authority, aws)
 
     @classmethod
     def on_aws(cls, stage: str) -> Self:

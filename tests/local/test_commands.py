@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import local.__main__
 from local.aws import stop
+from local.cloudwatch import Change
 from local.deploy import DeployFailed, deploy
 from local.server import ROOT, running
 from tests.local.conftest import eventually
@@ -154,6 +155,33 @@ def test_down_without_up_is_fine(state):
     assert (ended.exit_code, ended.output) == (0, "Nothing was running.\n")
 
 
+def test_watch_says_what_changes_until_it_is_ended(cdk, state, monkeypatch):
+    minutes = [[Change(1, "Redrive-local-Growth", "OK", "ALARM")], []]
+    watched = []
+
+    class Fake:
+        alarms = ("one", "other")
+
+        def __init__(self, aws, template, *, minute_seconds):
+            watched.append((aws.state, template, minute_seconds))
+
+        def minute(self):
+            if not minutes:
+                raise KeyboardInterrupt
+            return minutes.pop(0)
+
+    monkeypatch.setattr(local.__main__, "Watched", Fake)
+    monkeypatch.setattr(local.__main__, "synthesised", lambda aws: {"Resources": {}})
+    assert "no embedded AWS is up" in run("watch").output
+    run("up")
+
+    told = run("watch", "--minute-seconds", "0.01").output.splitlines()
+
+    assert told[:2] == ["2 alarms are watched.", "ALARM             Redrive-local-Growth"]
+    assert watched == [(state, {"Resources": {}}, 0.01)]
+
+
 def test_a_deployment_that_fails_shows_what_the_cdk_said(aws, tmp_path):
-    with pytest.raises(DeployFailed, match=r"(?s)cdk deploy failed; the end of .*missing"):
+    (tmp_path / "missing").mkdir()
+    with pytest.raises(DeployFailed, match=r"(?s)cdk deploy failed; the end of .*manifest"):
         deploy(aws, tmp_path / "missing")

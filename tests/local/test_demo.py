@@ -10,6 +10,7 @@ from local.demo import (
     DeadLetter,
     Evidence,
     Operation,
+    Page,
     Progress,
     findings,
 )
@@ -19,6 +20,7 @@ from local.demo_view import (
     show_causes,
     show_findings,
     show_operations,
+    show_page,
     show_progress,
 )
 from redrive.message import Cause, Envelope
@@ -43,6 +45,9 @@ ALL_HELD = Evidence(
     dead_letters=[LETTER] * 5,
     left=0,
     replayed=40,
+    calls_before=[],
+    calls=["Growth"],
+    alarm="OK",
 )
 UNEXPLAINED = replace(LETTER, envelope=Envelope(cause=replace(CAUSE, message="it failed")))
 
@@ -63,6 +68,10 @@ def test_the_demo_succeeds_when_all_held():
         (replace(ALL_HELD, dead_letters=[LETTER] * 4 + [UNEXPLAINED]), "4 of them say why"),
         (replace(ALL_HELD, left=1), "1 messages are left"),
         (replace(ALL_HELD, replayed=39), "39 dead letters were replayed"),
+        (replace(ALL_HELD, calls_before=["Growth"]), "1 times somebody was paged for 5"),
+        (replace(ALL_HELD, calls=[]), "0 time somebody was paged for 40 more"),
+        (replace(ALL_HELD, calls=["Growth", "Growth"]), "2 time somebody was paged"),
+        (replace(ALL_HELD, alarm="ALARM"), "the alarm is ALARM"),
         (replace(ALL_HELD, sent=ALL_HELD.sent[:-1]), "39 of them sent"),
     ],
 )
@@ -102,7 +111,7 @@ def test_the_demo_says_first_what_it_will_do():
     assert PLAN.startswith(
         "This publishes 200 e-mails: 175 different ones, 20 of them twice, and 5 "
     )
-    assert PLAN.endswith("by its own mistake, and an operator replays these.")
+    assert PLAN.endswith("by its own mistake, which pages somebody, who replays these.")
 
 
 def test_a_demo_takes_away_what_ended_demos_left_and_nothing_of_a_running_one(tmp_path):
@@ -124,6 +133,17 @@ def test_the_causes_are_listed_a_missing_one_too():
     assert "EmailRejected" in shown
     assert "Illegal address: nobody@nowhere.invalid" in shown
     assert "none" in shown
+
+
+def test_a_page_is_shown_with_its_text_and_tells_its_events():
+    console = Console(file=io.StringIO(), width=120)
+    page = Page("Growth", "ALARM", 'Forty died.\n{"job": "send_email"}\nThen:\n{"action": "x"}')
+
+    show_page(console, page)
+
+    assert "ALARM Growth" in console.file.getvalue()
+    assert "Forty died." in console.file.getvalue()
+    assert page.events == [{"job": "send_email"}, {"action": "x"}]
 
 
 def test_what_the_operator_asked_and_what_was_answered_is_shown():

@@ -305,11 +305,12 @@ def test_accounts_and_services_may_publish_where_the_spec_names_them(showcase: S
         assert admitted(showcase.statements(policy)) == []
 
 
-def test_the_key_admits_the_publishers_of_its_queues(keyed: Synthesis) -> None:
+def test_the_key_admits_the_publishers_of_its_queues_and_the_alarms(keyed: Synthesis) -> None:
     statements = keyed.statements("Key")
-    assert admitted(statements) == PUBLISHERS
+    alarms = ("cloudwatch.amazonaws.com", OWN_ACCOUNT_ONLY)
+    assert admitted(statements) == sorted([*PUBLISHERS, alarms])
     for statement in statements:
-        if "kms:*" not in statement["Action"]:
+        if admitted([statement]) not in ([], [alarms]):
             assert statement["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
     account = [statement for statement in statements if statement["Action"] == ["kms:*"]]
     assert [statement["Principal"] for statement in account] == [

@@ -47,6 +47,24 @@ def test_logical_ids_are_those_of_the_first_release(dev: Synthesis, prod: Synthe
     assert holding_data(prod) >= LOGICAL_IDS
 
 
+# A topic under another id has lost whoever subscribed to it; an alarm, its history and its mutes.
+IDS_OF_ALARMS = {
+    "NotifyTopic5FFA0016",
+    "PageTopicD5E18B2D",
+    "SendEmailAlarmsBacklog7B3F9749",
+    "SendEmailAlarmsDeadLetterGrowth55D1695C",
+    "SendEmailAlarmsWorkerErrors5CDDAFE9",
+}
+
+
+def test_alarms_and_topics_keep_their_ids(dev: Synthesis, prod: Synthesis) -> None:
+    for synthesis in (dev, prod):
+        resources = synthesis.template["Resources"]
+        kinds = ("AWS::SNS::Topic", "AWS::CloudWatch::Alarm")
+        names = {name for name, resource in resources.items() if resource["Type"] in kinds}
+        assert names >= IDS_OF_ALARMS
+
+
 def test_new_jobs_beside_it_leave_a_jobs_ids_alone(
     dev: Synthesis, local: Synthesis, tmp_path: Path
 ) -> None:
@@ -97,6 +115,9 @@ def test_outputs_are_those_that_others_rely_on(dev: Synthesis) -> None:
             "InspectFunctionName": "<InspectFunction>",
             "JobsTableName": "<JobsTable>",
             "IdempotencyTableName": "<IdempotencyTable>",
+            "PageTopicArn": "<PageTopic>",
+            "NotifyTopicArn": "<NotifyTopic>",
+            "DashboardName": "<Dashboard>",
         }.items()
     )
 
@@ -106,7 +127,7 @@ def test_every_job_of_the_catalogue_has_its_outputs(local: Synthesis) -> None:
     assert {f"{job}QueueUrl" for job in ("SendEmail", "Probe", "Long", "Ordered")} <= set(
         local.outputs()
     )
-    assert len(local.outputs()) == 4 * 4 + 4
+    assert len(local.outputs()) == 4 * 4 + 7
 
 
 def test_the_local_stage_shortens_every_jobs_waits(local: Synthesis) -> None:

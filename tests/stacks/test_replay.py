@@ -212,12 +212,15 @@ INLINE_OF_A_ROLE, MANAGED, MANAGED_OF_A_ROLE = 10_240, 6_144, 10
 ARN = "x" * (46 + 80)
 
 
+# As many as fit into a stack, with the alarms of `dev`.
+MOST = 33
+
+
 @pytest.fixture(scope="module")
-def forty(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """Forty jobs of the longest names, in a stage of the longest."""
-    specs = [JobSpec(f"job_{number:02}_".ljust(40, "x"), key="id") for number in range(40)]
-    stage = Stage(name="s" * 20, customer_managed_key=True)
-    return synthesize(tmp_path_factory.mktemp("forty"), *specs, stage=stage)
+def many(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    specs = [JobSpec(f"job_{number:02}_".ljust(30, "x"), key="id") for number in range(MOST)]
+    stage = Stage(customer_managed_key=True)
+    return synthesize(tmp_path_factory.mktemp("many"), *specs, stage=stage)
 
 
 def longest(value: Any) -> Any:
@@ -248,29 +251,29 @@ def granted(synthesis: Synthesis, name: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_policies_of_forty_jobs_fit_into_iams_quotas(forty: Synthesis, name: str) -> None:
-    assert sum(sizes(forty, name, "AWS::IAM::Policy")) <= INLINE_OF_A_ROLE
-    managed = sizes(forty, name, "AWS::IAM::ManagedPolicy")
+def test_the_policies_of_many_jobs_fit_into_iams_quotas(many: Synthesis, name: str) -> None:
+    assert sum(sizes(many, name, "AWS::IAM::Policy")) <= INLINE_OF_A_ROLE
+    managed = sizes(many, name, "AWS::IAM::ManagedPolicy")
     assert managed  # they do not fit into the role alone
     assert max(managed) <= MANAGED
     assert len(managed) <= MANAGED_OF_A_ROLE
 
 
-def test_forty_jobs_have_the_permissions_of_each(forty: Synthesis) -> None:
-    queues = [f"<{name}.Arn>" for name in forty.resources("AWS::SQS::Queue")]
+def test_many_jobs_have_the_permissions_of_each(many: Synthesis) -> None:
+    queues = [f"<{name}.Arn>" for name in many.resources("AWS::SQS::Queue")]
     dead = [queue for queue in queues if "DeadLetterQueue" in queue]
     sources = [queue for queue in queues if queue not in dead]
-    assert (len(dead), len(sources)) == (40, 40)
-    replay, inspect = (sorted(granted(forty, name)) for name in FUNCTIONS)
+    assert (len(dead), len(sources)) == (MOST, MOST)
+    replay, inspect = (sorted(granted(many, name)) for name in FUNCTIONS)
     for action, resources in (("ReceiveMessage", dead), ("DeleteMessage", dead)):
         assert [on for did, on in replay if did == f"sqs:{action}"] == sorted(resources)
     assert [on for did, on in replay if did == "sqs:SendMessage"] == sorted(sources)
     assert [on for did, on in inspect if did == "sqs:ReceiveMessage"] == sorted(dead)
     for grants in (replay, inspect):
-        assert len([on for did, on in grants if did == "ssm:GetParameter"]) == 40
+        assert len([on for did, on in grants if did == "ssm:GetParameter"]) == MOST
 
 
-def test_cdk_nag_finds_nothing_in_the_policies_of_forty_jobs(forty: Synthesis) -> None:
-    for report in forty.report["pluginReports"]:
+def test_cdk_nag_finds_nothing_in_the_policies_of_many_jobs(many: Synthesis) -> None:
+    for report in many.report["pluginReports"]:
         assert report["conclusion"] == "success", report
         assert [v for v in report["violations"] if v["severity"] != "info"] == []

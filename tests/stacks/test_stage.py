@@ -79,3 +79,26 @@ def test_a_wait_that_is_no_number_of_seconds_is_refused(value: str) -> None:
 def test_production_is_not_tuned_from_the_command_line(name: str) -> None:
     with pytest.raises(StageError, match=r"not for stage 'prod'\. Change the JobSpec instead"):
         Stage.from_context({"stage": "prod", name: "3"})
+
+
+def test_addresses_are_parted_by_commas_and_each_counts_once() -> None:
+    stage = Stage.from_context(
+        {
+            "page_email": " ann@example.com,bob@mail.example.com, ann@example.com,",
+            "notify_email": "",
+        }
+    )
+    assert stage.page_emails == ("ann@example.com", "bob@mail.example.com")
+    assert stage.notify_emails == Stage().page_emails == ()
+
+
+@pytest.mark.parametrize("email", ["ann", "ann@example", "ann@@example.com", "a b@example.com"])
+@pytest.mark.parametrize("context", ["page_email", "notify_email"])
+def test_what_is_no_address_is_refused(context: str, email: str) -> None:
+    with pytest.raises(StageError, match=rf"'{email}' is no e-mail address\. Set page_email"):
+        Stage.from_context({context: f"bob@example.com,{email}"})
+
+
+def test_only_who_develops_is_told_of_nothing_but_pages() -> None:
+    assert not Stage().notifies
+    assert all(Stage(name=name).notifies for name in ("prod", "local", "pr-17"))
