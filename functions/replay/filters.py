@@ -11,7 +11,7 @@ from replay.letters import DeadLetter
 
 def by_itself(letter: DeadLetter, filters: Filters) -> bool:
     """Whether it fits what a letter can tell without the tables: who it is, and what is in it."""
-    if filters.ids is not None and not filters.ids & _names(letter):
+    if filters.ids is not None and not filters.ids & letter.names:
         return False
     return filters.where is None or _holds(filters.where, letter.payload)
 
@@ -31,10 +31,6 @@ def lacks_time(letter: DeadLetter, filters: Filters) -> bool:
     return (filters.failed is not None and letter.failed_at is None) or (
         filters.sent is not None and letter.sent_at is None
     )
-
-
-def _names(letter: DeadLetter) -> set[str]:
-    return {letter.key, letter.job_id, letter.original_id, letter.message.id}
 
 
 def _holds(where: ParsedResult, payload: Payload) -> bool:

@@ -2,6 +2,7 @@
 waits.
 """
 
+import math
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -80,9 +81,11 @@ class ReplayFunction:
             environment.runs.refuse_while_running(request.job)
             run = None
         else:
+            moment = math.inf
             if request.action == "purge":
-                confirm.check(request.fields)
-            run = environment.runs.begin(request.job, request.fields)
+                # What died, or was sent, after the list was not looked at.
+                moment = confirm.check(request.fields).moment
+            run = environment.runs.begin(request.job, request.fields, moment)
         seconds = self._seconds_to_work - (time.monotonic() - begun)
         hop = Hop(environment, request, destination, run, context, seconds=seconds)
         return _answer_by(hop, begun + ANSWER_SECONDS)

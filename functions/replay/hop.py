@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from random import uniform
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import aws_errors
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # So many times fourteen minutes; Lambda's own guard is off, see `stacks/replay.py`.
 MOST_HOPS: Final = 100
 _BEATS_A_LEASE: Final = 3
+_TRIES: Final = 4
 # A killed scan gives all back within twice the time in which its lock lapses.
 _LEASES_HELD: Final = 1.9
 
@@ -84,8 +86,6 @@ class Hop:
         confirmed = None
         if self._task.purges and not self._number:
             confirmed = confirm.check(request.fields)
-            # What died, or was sent, after the list was not looked at.
-            self._task = replace(self._task, moment=min(self._task.moment, confirmed.moment))
         self._operation = Operation(
             self._task, confirmed=confirmed, state=run.state if run else None, save=self._save
         )
@@ -116,7 +116,12 @@ class Hop:
 
     def unfinished(self) -> dict[str, Any]:
         """The answer as far as it is known."""
-        return self._answer("its last calls take long; " + self._goes_on())
+        if self._run is None:
+            return self._answer("SQS or DynamoDB did not answer in time")
+        return self._answer(
+            f'SQS or DynamoDB did not answer in time; see "action": "status", "run": '
+            f'"{self._run.id}", which says if the event must be given once more'
+        )
 
     def _end(self, failed: int) -> dict[str, Any]:
         run, runs, reason = self._run, self._environment.runs, self._halt.reason
@@ -163,11 +168,17 @@ class Hop:
         if request.only_reads and incomplete is None:
             listed = Confirmed(count=report.matched, moment=self._task.moment)
             token = confirm.token(request.fields, listed)
+        more: dict[str, Any] = {}
+        if request.filters.ids is not None:
+            more["not_found"] = sorted(request.filters.ids - report.found)
+        if request.action == "replay" and request.dry_run:
+            more["would_replay"] = min(report.waiting, request.limit or report.waiting)
         return {
             "job": request.job,
             "action": request.action,
             "dry_run": request.dry_run,
             **report.answer(),
+            **more,
             "confirm": token,
             "run": self._run.id if self._run else None,
             "complete": incomplete is None,
@@ -177,12 +188,23 @@ class Hop:
 
     # --- the run's row, while it runs -------------------------------------------------------------
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
         """Before letters go that are counted: a kill must not make them be forgotten."""
-        if self._run:
-            with self._writing:
-                self._run.state = self._operation.state()
-                self._environment.runs.write(self._run)
+        if self._run is None:
+            return True
+        for attempt in range(1, _TRIES + 1):
+            try:
+                with self._writing:
+                    self._run.state = self._operation.state()
+                    self._environment.runs.write(self._run)
+            except Exception as error:
+                if not aws_errors.may_pass(error) or attempt == _TRIES:
+                    self._halt.stop(f"its row cannot be written: {aws_errors.code(error)}")
+                if self._halt.wait(uniform(0, 0.4 * attempt)):
+                    return False
+            else:
+                return True
+        return False
 
     def _renew(self, run: Run) -> None:
         with self._writing:

@@ -28,7 +28,8 @@ UNKNOWN: Final = "Unknown"
 """Somebody else sent it there."""
 
 _LONGEST_ID: Final = 100
-_CLOCKS_DIFFER_SECONDS: Final = 300
+_CLOCKS_DIFFER_SECONDS: Final = 2
+_FORCE_NUMBERS: Final = 2**31
 
 
 class _Message(Message):
@@ -89,6 +90,11 @@ class DeadLetter:
     def run_key(self) -> str:
         """The idempotency key of its run, as `Job.run_key` makes it."""
         return f"{self.key}#force{self.force}" if self.force else self.key
+
+    @property
+    def names(self) -> set[str]:
+        """What an operator may call it by."""
+        return {self.key, self.job_id, self.original_id, self.message.id}
 
     @property
     def copy_of(self) -> tuple[str, int, int]:
@@ -187,6 +193,16 @@ def _time(text: str) -> float | None:
     except (ValueError, OverflowError):
         return None
     return moment if 0 <= moment < (time.time() + _CLOCKS_DIFFER_SECONDS) * 1000 else None
+
+
+def forced(letter: DeadLetter) -> DeadLetter:
+    """The letter under the number of its forced run: its own, and no other letter's.
+
+    Sent twice, after a kill, it is one run; another letter of the same job is another one.
+    """
+    text = f"{letter.original_id}:{letter.replays}:{letter.force}"
+    number = int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8])
+    return replace(letter, force=1 + number % _FORCE_NUMBERS)
 
 
 def replayed(letter: DeadLetter) -> Envelope:

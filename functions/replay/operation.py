@@ -17,7 +17,7 @@ class Operation:
     """Changes `report` as it goes; `state` is what a next hop must know of this one.
 
     `save` is called when that has changed in a way that must outlive a kill: before letters go that
-    a limit, a canary or a confirmation counts.
+    a limit, a canary or a confirmation counts. Where it returns False, they must not go.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Operation:
         *,
         confirmed: Confirmed | None = None,
         state: str | None = None,
-        save: Callable[[], None] = lambda: None,
+        save: Callable[[], bool] = lambda: True,
     ) -> None:
         self._task, self._save = task, save
         told = json.loads(state) if state else {}
@@ -39,7 +39,8 @@ class Operation:
         self._spent = int(told.get("spent", 0))
         self._canary_begun = bool(told.get("canary_begun"))
         self._canary_passed = bool(told.get("canary_passed"))
-        self._canary = Canary.parse(told["canary"]) if told.get("canary") else None
+        self._canary_sent = bool(told.get("canary_sent"))
+        self._canary = Canary.parse(told["canary"]) if "canary" in told else Canary((), 0)
         self._lock = Lock()
 
     def state(self) -> str:
@@ -50,7 +51,8 @@ class Operation:
                 "spent": self._spent,
                 "canary_begun": self._canary_begun,
                 "canary_passed": self._canary_passed,
-                "canary": self._canary.render() if self._canary else None,
+                "canary_sent": self._canary_sent,
+                "canary": self._canary.render(),
                 "confirmed": asdict(self._confirmed) if self._confirmed else None,
             }
         )
@@ -66,7 +68,7 @@ class Operation:
             return
         if request.canary and not self._canary_passed:
             self._send_canary(min(request.canary, request.limit or request.canary))
-            if self._canary:
+            if not self._task.halt.stopped:
                 await_success(self._canary, self._task.table, self._task.halt)
             if self._task.halt.stopped:
                 return
@@ -75,32 +77,39 @@ class Operation:
         left = None if request.limit is None else request.limit - self._spent
         if left is None or left > 0:
             self._sweep(left)
+        if request.limit is not None and self._spent > self.report.replayed:
+            more = self._spent - self.report.replayed
+            self._task.halt.stop(
+                f"a part of it was killed: it may have sent {more} more, and the limit counts them"
+            )
 
     def _send_canary(self, size: int) -> None:
-        if self._canary:
-            return
+        """Sends what is left of the canary: all of it, unless the queue has no more."""
         if self._canary_begun:
             self._task.halt.stop(
                 "it was killed while its canary went; see what became of those, and start again"
             )
+        if self._canary_sent or self._task.halt.stopped:
             return
-        sweep = self._sweep(size, is_canary=True)
-        self._canary_begun = bool(sweep.sent)
-        if sweep.sent:
-            self._canary = Canary(tuple(sweep.sent), time.time())
-        elif self.report.failed:
-            self._task.halt.stop("canary: not one could be sent")
+        failed = self.report.failed
+        sweep = self._sweep(size - len(self._canary.jobs), is_canary=True)
+        self._canary = Canary((*self._canary.jobs, *sweep.sent), time.time())
+        self._canary_begun = False
+        self._canary_sent = not self._task.halt.stopped
+        if self.report.failed > failed:
+            self._task.halt.stop(f"canary: {self.report.failed - failed} could not be done")
 
     def _sweep(self, limit: int | None, *, is_canary: bool = False) -> Sweep:
         counts = is_canary or limit is not None or self._task.purges
+        spent, done = self._spent, self._done
 
-        def spend(count: int) -> None:
+        def spend(count: int) -> bool:
             if not counts:
-                return
+                return True
             with self._lock:
                 self._spent += count
                 self._canary_begun = self._canary_begun or is_canary
-            self._save()
+            return self._save()
 
         sweep = Sweep(
             self._task, self.report, quota=Quota(limit), spend=spend, remember_sent=is_canary
@@ -110,5 +119,9 @@ class Operation:
             sweep.run(confirmed - self._spent)
         finally:
             # What could not go has not been spent after all.
-            self._spent = self.report.purged if self._task.purges else self.report.replayed
+            self._spent = spent + self._done - done
         return sweep
+
+    @property
+    def _done(self) -> int:
+        return self.report.purged if self._task.purges else self.report.replayed

@@ -46,6 +46,8 @@ class Report:
     unknown_time: int = 0
     failed: int = 0
     removed: int = 0
+    waiting: int = 0
+    found: set[str] = field(default_factory=set)
     errors: list[dict[str, str]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     _causes: dict[tuple[str, str | None], _CauseCount] = field(default_factory=dict)
@@ -58,6 +60,16 @@ class Report:
     def add_scanned(self, count: int = 1) -> None:
         with self._lock:
             self.scanned += count
+
+    def add_waiting(self, count: int) -> None:
+        """What a replay would send."""
+        with self._lock:
+            self.waiting += count
+
+    def add_found(self, ids: Iterable[str]) -> None:
+        """Which of the ids that were asked for are there."""
+        with self._lock:
+            self.found.update(ids)
 
     def add_unknown_time(self) -> None:
         with self._lock:
@@ -167,6 +179,7 @@ class Report:
                     "removed": self.removed,
                     "failed": self.failed,
                     "errors": self.errors,
+                    "found": sorted(self.found),
                     "messages": list(filter(self._is_removed, without_payloads(self.messages))),
                     "causes": [
                         [one.cause, one.fingerprint, one.count, one.first, one.last]
@@ -204,6 +217,7 @@ class Report:
             succeeded=int(told["succeeded"]),
             removed=removed,
             failed=int(told["failed"]),
+            found=set(told["found"]),
             errors=list(told["errors"]),
             messages=messages,
             _described={one["message_id"] for one in messages},

@@ -5,6 +5,7 @@ longer than that.
 """
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,13 +32,14 @@ class LockLost(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One run, through all its hops. `moment` is its start, in milliseconds since the epoch: what
-    dies later is not its business. `state` is what the next hop must know.
+    """One run, through all its hops. `started` and `moment` are milliseconds since the epoch: what
+    died after the moment is not its business. `state` is what the next hop must know.
     """
 
     id: str
     job: str
     fields: Mapping[str, Any]
+    started: int
     moment: int
     hop: int = 0
     state: str | None = None
@@ -51,11 +53,21 @@ class Runs:
     def __init__(self, dynamodb: "DynamoDBClient", table: str, *, lease_seconds: float) -> None:
         self._dynamodb, self._table, self._lease_seconds = dynamodb, table, lease_seconds
 
-    def begin(self, job: str, fields: Mapping[str, Any]) -> Run:
-        """Starts a run. Raises RunUnderWay, naming the run that has the queue."""
+    def begin(self, job: str, fields: Mapping[str, Any], moment: float = math.inf) -> Run:
+        """Starts a run on what has died by now, or by an earlier moment.
+
+        Raises RunUnderWay, naming the run that has the queue.
+        """
         now = time.time()
+        started = int(now * 1000)
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
-        run = Run(id=f"{stamp}-{uuid4().hex[:6]}", job=job, fields=fields, moment=int(now * 1000))
+        run = Run(
+            id=f"{stamp}-{uuid4().hex[:6]}",
+            job=job,
+            fields=fields,
+            started=started,
+            moment=int(min(started, moment)),
+        )
         # Its own id: botocore repeats a call whose answer came too late.
         self._lock(run, "attribute_not_exists(run) OR #until < :now OR run = :run")
         try:
@@ -77,6 +89,7 @@ class Runs:
             id=run_id,
             job=job,
             fields=json.loads(row["event"]["S"]),
+            started=int(row["started"]["N"]),
             moment=int(row["moment"]["N"]),
             hop=hop,
             state=row["state"]["S"],
@@ -108,7 +121,8 @@ class Runs:
             "action": {"S": str(run.fields.get("action"))},
             "reason": {"S": str(run.fields.get("reason"))},
             "moment": {"N": str(run.moment)},
-            "started_at": {"S": iso_time(run.moment)},
+            "started": {"N": str(run.started)},
+            "started_at": {"S": iso_time(run.started)},
             "updated_at": {"S": iso_time(time.time() * 1000)},
             "hop": {"N": str(run.hop)},
             "running": {"BOOL": run.running},

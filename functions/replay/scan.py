@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 T = TypeVar("T")
-Handle: TypeAlias = Callable[[Sequence[Received]], bool]
+Handle: TypeAlias = Callable[[Sequence[Received]], int]
 
 # More of them, sharing one core, gain nothing.
 THREADS: Final = 16
@@ -33,6 +33,8 @@ _HANDFUL_BYTES: Final = 4 * limits.MESSAGE_BYTES
 # A long poll asks all of SQS's servers; a short one may find nothing where there is something.
 _LONG_POLL_SECONDS: Final = 1
 _EMPTY_POLLS: Final = 2
+# Handfuls on end, by any threads, in which nothing counts, although more should be there.
+_HANDFULS_IN_VAIN: Final = 40
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 0.2
 # What was read is given back within so long, or comes back later: an answer does not wait for it.
@@ -70,6 +72,7 @@ class Scan:
         self._ended = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="renewer", daemon=True)
         self._known: set[str] = set()
+        self._counted = self._in_vain = 0
         self.not_given_back: str | None = None
 
     def __enter__(self) -> Self:
@@ -97,7 +100,8 @@ class Scan:
         """Hands every message to `handle` once, in handfuls and from several threads, until two
         long polls on end find nothing or the run is stopped. Raises what `handle` raises.
 
-        Where `handle` returns False, the handful counts as nothing: it came after the end.
+        `handle` returns how many of them count. Those that do not came after the scan had begun,
+        and may come for ever.
         """
         reading = [self._pool.submit(self._read, handle) for _ in range(self._threads)]
         wait(reading)  # all of them, before anything is given back
@@ -120,7 +124,7 @@ class Scan:
         _, hidden = self._count()
         if hidden >= _NEAR_IN_FLIGHT_LIMIT:
             return IN_FLIGHT_LIMIT
-        unseen = self._expected - len(self._known)
+        unseen = self._expected - self._counted
         if unseen <= 0:
             return None
         if self._queue_url.endswith(".fifo"):
@@ -130,7 +134,8 @@ class Scan:
             )
         return (
             f"about {unseen} messages were not seen: another reader, or a run that was killed, has "
-            "them for at most two minutes (or they were deleted a moment ago: SQS's counts lag)"
+            "them for at most two minutes; or jobs die faster than they are read; or they were "
+            "deleted a moment ago, since SQS's counts lag"
         )
 
     def _count(self) -> tuple[int, int]:
@@ -160,10 +165,21 @@ class Scan:
             handful, found_nothing = self._handful()
             if handful:
                 with self._busy():
-                    counts = handle(handful)
-                empty_polls = found_nothing if counts else empty_polls + 1
+                    counted = handle(handful)
+                if self._note_counted(counted):
+                    empty_polls = 0
+                empty_polls += found_nothing or not counted
             else:
                 empty_polls += found_nothing
+
+    def _note_counted(self, counted: int) -> bool:
+        """Whether there may be more that counts."""
+        with self._lock:
+            self._counted += counted
+            self._in_vain = 0 if counted else self._in_vain + 1
+            return bool(counted) or (
+                self._counted < self._expected and self._in_vain < _HANDFULS_IN_VAIN
+            )
 
     @contextmanager
     def _busy(self) -> Iterator[None]:

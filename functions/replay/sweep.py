@@ -1,7 +1,8 @@
 """One scan of a dead-letter queue, and what is done with each letter that is meant."""
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,14 @@ from redrive.worker.jobs_table import Asked, JobsTable
 from replay.event import Request
 from replay.filters import by_itself, by_tables, lacks_time
 from replay.halt import Halt
-from replay.letters import DeadLetter, Received, asked_about, with_history, without_body
+from replay.letters import (
+    DeadLetter,
+    Received,
+    asked_about,
+    forced,
+    with_history,
+    without_body,
+)
 from replay.pace import Pace, Quota
 from replay.report import Report
 from replay.resend import Resend
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 _PURGED_AT_ONCE: Final = 100
-_FORCED_RUNS: Final = 50
 
 
 class TooMany(Exception):
@@ -55,8 +62,8 @@ class Task:
 class Sweep:
     """Sends, or collects for the purge, until the queue is read or the task is halted.
 
-    `spend` is told, before they go, how many letters are about to be sent or purged. `sent` are the
-    new messages, if they are asked for.
+    `spend` is told, before they go, how many letters are about to be sent or purged, and may say
+    no. `sent` are the new messages, if they are asked for.
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class Sweep:
         report: Report,
         *,
         quota: Quota,
-        spend: Callable[[int], None],
+        spend: Callable[[int], bool],
         remember_sent: bool = False,
     ) -> None:
         self._task, self._report = task, report
@@ -77,8 +84,8 @@ class Sweep:
         self._copies: list[tuple[tuple[str, int, int], str]] = []
         self._gone: set[tuple[str, int, int]] = set()
         self._to_purge: list[DeadLetter] = []
-        self._forced: dict[str, int] = {}
         self._unread = 0
+        self._began = time.time() * 1000
 
     def run(self, confirmed: int = 0) -> None:
         """Does it. Where it is not done to the end, the halt's reason says why.
@@ -113,39 +120,37 @@ class Sweep:
 
     # --- a handful --------------------------------------------------------------------------------
 
-    def _handle(self, handful: Sequence[Received], scan: Scan, resend: Resend) -> bool:
-        """Whether any of them had died before the moment: else the end of the queue is reached."""
+    def _handle(self, handful: Sequence[Received], scan: Scan, resend: Resend) -> int:
+        """How many of them were there when the scan began."""
         request = self._task.request
         self._report.add_scanned(len(handful))
         candidates = [asked_about(one, self._task.destination) for one in handful]
-        in_time = [one for one in candidates if not self._is_later(one[0])]
+        were_there = sum(not _is_later(letter, self._began) for letter, _ in candidates)
+        in_time = [one for one in candidates if not _is_later(one[0], self._task.moment)]
         matched = self._matching(in_time)
         if request.action == "purge":
             with self._lock:
                 self._to_purge += map(without_body, matched)
-            return bool(in_time)
+            return were_there
         done, waiting = self._apart(matched)
         if request.only_reads:
             for letter in done:
                 self._report.add_succeeded(letter, removed=False)
-            return bool(in_time)
+            self._report.add_waiting(len(waiting))
+            return were_there
         self._remove_done(done, scan)
         going = waiting[: self._quota.take(len(waiting))]
         if self._quota.used_up:
             scan.enough()
-        if going:
-            self._spend(len(going))
-            sent = resend.send(self._forced_apart(going) if request.force else going)
+        if going and self._spend(len(going)):
+            sent = resend.send([forced(one) for one in going] if request.force else going)
             self._remove_sent(sent, scan)
-        return bool(in_time)
-
-    def _is_later(self, letter: DeadLetter) -> bool:
-        # A letter that does not say when it died cannot have died before it was sent.
-        moment = letter.failed_at if letter.failed_at is not None else letter.sent_at
-        return moment is not None and moment >= self._task.moment
+        return were_there
 
     def _matching(self, candidates: Sequence[tuple[DeadLetter, Asked]]) -> list[DeadLetter]:
         filters = self._task.request.filters
+        for letter, _ in candidates:
+            self._report.add_found(letter.names & (filters.ids or frozenset()))
         candidates = [one for one in candidates if by_itself(one[0], filters)]
         try:
             histories = self._task.table.read([asked for _, asked in candidates])
@@ -163,7 +168,9 @@ class Sweep:
             known = with_history(letter, history)
             if lacks_time(known, filters):
                 self._report.add_unknown_time()
-            if by_tables(known, filters) and not self._is_later(known) and self._is_first(known):
+            if not by_tables(known, filters) or _is_later(known, self._task.moment):
+                continue
+            if self._is_first(known):
                 self._report.add_match(known)
                 matched.append(known)
         return matched
@@ -206,7 +213,7 @@ class Sweep:
         kept = scan.remove(letter.message.id for letter in sent)
         for letter in sent:
             if code := kept.get(letter.message.id):
-                why = f"sent, but not deleted: {code}; a second copy is harmless by its key"
+                why = f"sent, but not deleted: {code}; if it is sent again, its key makes one run"
                 self._report.add_error(letter.job_id, why)
 
     def _on_sent(self, letter: DeadLetter, message_id: str) -> None:
@@ -221,44 +228,20 @@ class Sweep:
         with self._lock:
             self._gone.add(letter.copy_of)
 
-    # --- force ------------------------------------------------------------------------------------
-
-    def _forced_apart(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Each under a number with which its job has not run: else it would be done already."""
-        chosen: list[DeadLetter] = []
-        waiting = list(letters)
-        for _ in range(_FORCED_RUNS):
-            waiting = [replace(one, force=self._next_force(one)) for one in waiting]
-            job = self._task.destination.job
-            histories = self._task.table.read(
-                [Asked(one.job_id, one.message.id, record_id(job, one.run_key)) for one in waiting]
-            )
-            taken = {id_ for id_, history in histories.items() if history.claimed}
-            chosen += [one for one in waiting if one.message.id not in taken]
-            waiting = [one for one in waiting if one.message.id in taken]
-            if not waiting:
-                break
-        for one in waiting:
-            self._report.add_error(one.job_id, f"it was forced {one.force} times already; it stays")
-        return chosen
-
-    def _next_force(self, letter: DeadLetter) -> int:
-        with self._lock:
-            number = max(letter.force, self._forced.get(letter.key, 0)) + 1
-            self._forced[letter.key] = number
-            return number
-
     # --- the end of a purge -----------------------------------------------------------------------
 
     def _purge(self, scan: Scan, confirmed: int) -> None:
         if len(self._to_purge) > confirmed:
+            before = self._report.purged
             raise TooMany(
-                f"{len(self._to_purge)} match, and {confirmed} were confirmed; nothing was deleted"
+                f"{len(self._to_purge)} match, and {confirmed} were confirmed; "
+                + (f"no more than {before} were deleted" if before else "nothing was deleted")
             )
         for part in chunks(self._to_purge, _PURGED_AT_ONCE):
             if self._task.halt.stopped:
                 return
-            self._spend(len(part))
+            if not self._spend(len(part)):
+                return
             kept = scan.remove(letter.message.id for letter in part)
             for letter in part:
                 if code := kept.get(letter.message.id):
@@ -266,3 +249,11 @@ class Sweep:
                 else:
                     self._report.add_purged(letter)
                     self._note_gone(letter)
+
+
+def _is_later(letter: DeadLetter, moment: float) -> bool:
+    """Whether it died at this moment or later. One that does not say when it died cannot have died
+    before it was sent.
+    """
+    died = letter.failed_at if letter.failed_at is not None else letter.sent_at
+    return died is not None and died >= moment

@@ -35,8 +35,7 @@ class History:
     `dying` is its cause where the job has failed for good, and only its dead letter was refused.
     `unfinished_kills` is None, unless the message's last run has not ended: then it is how many
     runs before that one were killed. `cause` is that of its death or of its last attempt, `replays`
-    is None where no row tells it. `claimed` says that there is a record of the job's run, whichever
-    message's, and `succeeded` that this run is done.
+    is None where no row tells it. `succeeded` says that the job is done, by whichever message.
     """
 
     attempts: int = 0
@@ -45,7 +44,6 @@ class History:
     unfinished_kills: int | None = None
     cause: Cause | None = None
     replays: int | None = None
-    claimed: bool = False
     succeeded: bool = False
 
 
@@ -267,8 +265,9 @@ def _history(row: Item, record: Item, message_id: str) -> History:
         cause=cause,
         replays=int(row["replays"]["N"]) if "replays" in row else None,
         # DynamoDB deletes an expired record when it comes to it, which may be days later.
-        claimed=(claimed := int(record.get("expiration", {}).get("N", 0)) > time.time()),
-        succeeded=claimed and record["status"]["S"] == "COMPLETED",
+        # DynamoDB deletes an expired record when it comes to it, which may be days later.
+        succeeded=record.get("status", {}).get("S") == "COMPLETED"
+        and int(record["expiration"]["N"]) > time.time(),
         unfinished_kills=(
             int(record.get("kills", {}).get("N", 0))
             if unfinished

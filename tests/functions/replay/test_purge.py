@@ -153,5 +153,5 @@ def test_a_body_that_is_no_job_can_be_purged_by_its_message_id(desk):
 
 
 def test_a_future_death_is_not_the_lists_business(desk):
-    put_letter(desk, "late", failed_at=now(+60))
+    put_letter(desk, "late", failed_at=now(+1.5))
     assert desk.inspect()["matched"] == 0

@@ -4,6 +4,8 @@ import json
 import time
 from contextlib import suppress
 from datetime import timedelta
+from itertools import islice
+from random import Random
 
 import pytest
 
@@ -152,7 +154,21 @@ def test_two_forced_messages_of_one_job_both_run(desk):
     desk.bench.runs.clear()
     assert desk.ask(action="replay", force=True)["replayed"] == 2
     desk.run()
-    assert {job.token for job in desk.bench.runs} == {"work:a#force1", "work:a#force2"}
+    tokens = {job.token for job in desk.bench.runs}
+    assert len(tokens) == 2
+    assert all(token.startswith("work:a#force") for token in tokens)
+
+
+def test_a_forced_letter_that_is_sent_twice_runs_once(desk):
+    """A kill, or a refused delete, between the two."""
+    desk.die("a")
+    desk.bench.sqs.fail_next("delete_message_batch", "ReceiptHandleIsInvalid", entries=[0])
+    for _ in range(2):
+        assert desk.ask(action="replay", force=True)["replayed"] == 1
+        desk.bench.runs.clear()
+        desk.run()
+    assert desk.bench.runs == []
+    assert desk.dead() == []
 
 
 def test_a_job_that_was_forced_before_is_forced_under_another_number(desk):
@@ -234,8 +250,26 @@ def test_a_canary_of_which_none_could_be_sent_stops_the_run(desk):
     )
     answer = desk.ask(action="replay", canary=5)
     assert (answer["replayed"], answer["failed"]) == (0, 5)
-    assert "not one could be sent" in answer["incomplete"]
+    assert answer["incomplete"] == "canary: 5 could not be done"
     assert len(desk.dead()) == 30
+
+
+def test_one_of_a_canary_that_could_not_be_sent_stops_the_run(desk):
+    desk.die(*range(30))
+    desk.bench.sqs.fail_next("send_message_batch", "InvalidMessageContents", entries=[1])
+    answer = desk.ask(action="replay", canary=5)
+    assert (answer["replayed"], answer["failed"], answer["complete"]) == (4, 1, False)
+
+
+def test_a_canary_that_found_too_little_time_is_made_full_by_the_next_hop(desk):
+    desk.die(*range(30))
+    function = slowly(desk, seconds=0.4)
+    first = desk.ask(function, action="replay", canary=20, rate=10)
+    assert 0 < first["replayed"] < 20
+    desk.run()
+    (event,) = desk.invoked.events
+    answer = function(event, lambda_context(timedelta(seconds=33)))
+    assert answer["replayed"] == 20  # and waits for them
 
 
 def test_a_canary_of_nothing_is_no_hindrance(desk):
@@ -306,6 +340,40 @@ def test_a_canary_whose_run_was_killed_is_not_sent_twice(desk):
     answer = desk.function()(event, context)
     assert "killed while its canary went" in answer["incomplete"]
     assert len(desk.waiting()) == 5
+
+
+def test_what_a_killed_hop_may_have_sent_is_counted_and_told(desk):
+    desk.put_dead(90)
+    desk.ask(slowly(desk, seconds=0), action="replay", limit=40)
+    (event,) = desk.invoked.events
+    life = Life()
+
+    def die(**request):
+        life.end()
+
+    desk.bench.sqs.send_message_batch = die
+    with pytest.raises(Died):
+        desk.function()(event, lambda_context(timedelta(minutes=15)))
+    del desk.bench.sqs.send_message_batch
+    desk.bench.clock.advance(timedelta(minutes=2))
+    let_lock_lapse(desk)
+    answer = desk.function()(event, lambda_context(timedelta(minutes=15)))
+    assert len(desk.waiting()) == answer["replayed"] <= 40
+    assert answer["complete"] is False
+    assert "killed" in answer["incomplete"]
+
+
+def test_a_purge_that_goes_on_deletes_no_more_than_was_looked_at(desk):
+    desk.die(*range(5))
+    token = desk.inspect()["confirm"]
+    desk.ask(action="replay", ids=[3, 4])
+    desk.run()
+    desk.die("late1", "late2")
+    function = slowly(desk, seconds=0)
+    desk.ask(function, action="purge", confirm=token)
+    last = desk.play_hops(function)
+    assert (last["purged"], last["complete"]) == (3, True)
+    assert desk.dead() == ["late1", "late2"]
 
 
 # --- the lock, and the row ------------------------------------------------------------------------
@@ -441,7 +509,7 @@ def test_a_scan_ends_although_jobs_go_on_dying(desk, monkeypatch):
     receive = desk.bench.sqs.receive_message
 
     def and_one_more_dies(**request):
-        put_letter(desk, "late", failed_at=now(+60))
+        put_letter(desk, "late", failed_at=now(+1.5))
         return receive(**request)
 
     monkeypatch.setattr(desk.bench.sqs, "receive_message", and_one_more_dies)
@@ -460,6 +528,63 @@ def test_what_was_sent_after_the_list_is_not_purged(desk):
     desk.put_dead(1)
     assert desk.ask(action="purge", confirm=token)["purged"] == 0
     assert len(desk.dead()) == 1
+
+
+def test_letters_that_come_later_hide_none_that_were_there(desk, monkeypatch):
+    """SQS keeps no order: the new ones may come first."""
+    random = Random(1)
+    for number in range(60):
+        put_letter(desk, number)
+    late = iter(range(600))
+    receive = desk.bench.sqs.receive_message
+
+    def while_jobs_die(**request):
+        for number in islice(late, 20):
+            put_letter(desk, f"late{number}", failed_at=now(+1.5))
+        random.shuffle(desk.bench.dead.messages)
+        return receive(**request)
+
+    monkeypatch.setattr(desk.bench.sqs, "receive_message", while_jobs_die)
+    answer = desk.ask(action="replay")
+    assert (answer["replayed"], answer["complete"]) == (60, True)
+
+
+def test_a_row_that_is_throttled_for_a_moment_ends_no_run(desk, monkeypatch):
+    desk.put_dead(30)
+    put_item, left = desk.bench.dynamodb.put_item, [1]
+
+    def throttled_once(**request):
+        if request["Item"]["record"]["S"].startswith("run#") and desk.bench.sqs.calls and left[0]:
+            left[0] -= 1
+            raise aws_error("ThrottlingException")
+        return put_item(**request)
+
+    function = desk.function()
+    receive = desk.bench.sqs.receive_message
+
+    def from_now_on(**request):
+        monkeypatch.setattr(desk.bench.dynamodb, "put_item", throttled_once)
+        return receive(**request)
+
+    monkeypatch.setattr(desk.bench.sqs, "receive_message", from_now_on)
+    answer = desk.ask(function, action="replay", limit=20)
+    assert (answer["replayed"], answer["complete"], left) == (20, True, [0])
+
+
+def test_ids_that_are_not_there_are_named(desk):
+    desk.die("a", "b")
+    answer = desk.inspect(ids=["a", "work:b", "nobody"])
+    assert (answer["matched"], answer["not_found"]) == (2, ["nobody"])
+    assert "not_found" not in desk.inspect()
+
+
+def test_a_dry_run_says_how_many_would_go(desk):
+    desk.die("a", "b", "c")
+    desk.bench.send({"id": "a"})
+    desk.run()
+    assert desk.ask(action="replay", dry_run=True)["would_replay"] == 2
+    assert desk.ask(action="replay", dry_run=True, limit=1)["would_replay"] == 1
+    assert desk.ask(action="replay", dry_run=True, force=True)["would_replay"] == 3
 
 
 @pytest.mark.parametrize(("rate", "batch"), [(0.1, 1), (1.5, 1), (3.3, 3), (50, 10), (None, 10)])
