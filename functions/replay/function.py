@@ -77,17 +77,19 @@ class ReplayFunction:
         if request.action == "status":
             return environment.runs.status(request.job, request.run)
         destination = discover(environment.ssm, environment.settings.stage, request.job)
+        run, confirmed = None, None
         if request.only_reads:
             environment.runs.refuse_while_running(request.job)
-            run = None
         else:
-            moment = math.inf
             if request.action == "purge":
-                # What died, or was sent, after the list was not looked at.
-                moment = confirm.check(request.fields).moment
+                confirmed = confirm.check(request.fields)
+            # What died, or was sent, after the list was not looked at.
+            moment = confirmed.moment if confirmed else math.inf
             run = environment.runs.begin(request.job, request.fields, moment)
         seconds = self._seconds_to_work - (time.monotonic() - begun)
-        hop = Hop(environment, request, destination, run, context, seconds=seconds)
+        hop = Hop(
+            environment, request, destination, run, context, seconds=seconds, confirmed=confirmed
+        )
         return _answer_by(hop, begun + ANSWER_SECONDS)
 
     def _go_on(

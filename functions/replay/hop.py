@@ -54,7 +54,7 @@ class Environment:
 class Hop:
     """`run` is None for what only reads: it has no row and no lock.
 
-    Raises NotConfirmed where a purge is not.
+    `confirmed` is what a purge's event confirms; its later hops have it from the first one.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Hop:
         context: LambdaContext,
         *,
         seconds: float,
+        confirmed: Confirmed | None = None,
     ) -> None:
         self._environment, self._request, self._run = environment, request, run
         self._context = context
@@ -83,9 +84,6 @@ class Hop:
             moment=run.moment if run else int(time.time() * 1000),
             pace=Pace(request.rate),
         )
-        confirmed = None
-        if self._task.purges and not self._number:
-            confirmed = confirm.check(request.fields)
         self._operation = Operation(
             self._task, confirmed=confirmed, state=run.state if run else None, save=self._save
         )
