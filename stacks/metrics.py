@@ -94,7 +94,7 @@ class JobMetrics:
             **self._dead_letters(),
         )
         before = math(f"depth-FILL(DIFF(depth),-{_UNKNOWN})", depth=depth)
-        earlier = math(f"before-FILL(DIFF(before),-{_UNKNOWN})", before=before)
+        earlier = math("before-FILL(DIFF(before),0)", before=before)
         level = math(
             "FILL(IF(FILL(visible,-1)>=0,depth+before+earlier"
             "-MAX([depth,before,earlier])-MIN([depth,before,earlier])),REPEAT)",

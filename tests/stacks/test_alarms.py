@@ -355,6 +355,10 @@ TABLE = {
         trace("40 40 - 40 40 40 40"), trace("0 0 0 0 0 0 0"), notifies=None
     ),
     "two lost datapoints": Row(trace("40 40 - - 40 40 40 40"), notifies=None),
+    "one of the two comes later": Row(
+        trace("- - 40 40 40 40"), trace("0 0 0 0 0 0"), notifies=None
+    ),
+    "the other one comes later": Row(trace("0 0 0 0 0 0"), trace("- - 40 40 40 40"), notifies=None),
     "a scan": scan(minutes=1, later=0),
     "a scan, held a minute late": scan(minutes=1, later=1),
     "a scan, held a minute early": scan(minutes=1, later=-1),
