@@ -13,7 +13,7 @@ demo: .emulator/.installed ## the whole system on this machine, asserted, in und
 	$(BIN)/python -m local demo
 
 test: .emulator/.installed ## all tests, end to end ones included
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 soak: .emulator/.installed ## the long proofs: kills, freezes, outages; at most 15 minutes
 	$(BIN)/python -m pytest tests/soak -s --timeout 600

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from local.deploy import deployed_aws
 from tests.e2e.stack import Stack
@@ -23,14 +24,22 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that share what is slow to make (a deployed stack, templates) stay on one process."""
     here = Path(__file__).parent
     for item in items:
-        folder = item.path.relative_to(here).parts[0]
-        if folder in ("e2e", "local", "soak", "stacks"):
-            item.add_marker(pytest.mark.xdist_group(folder))
-        if folder == "e2e":
+        if item.path.relative_to(here).parts[0] == "e2e":
             item.add_marker("e2e")
+
+
+class ByWhatIsShared(LoadScopeScheduling):
+    """Tests that share what is slow to make (a deployed stack, templates) stay on one process."""
+
+    def _split_scope(self, nodeid):
+        folder = nodeid.split("/")[1]
+        return folder if folder in ("e2e", "local", "soak", "stacks") else nodeid
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByWhatIsShared(config, log)
 
 
 @pytest.fixture(scope="session")
