@@ -102,6 +102,13 @@ def test_the_fate_of_a_message(happening, attempt, decision):
     assert decided(happening, attempt=attempt) == decision
 
 
+def test_a_retry_at_no_time_that_there_is_is_an_error_like_any_other():
+    for seconds in ("soon", None, -1, float("nan")):
+        error = Forgetful()
+        error.seconds = seconds
+        assert decided(Failed(error)) == Return(10, attempt=True)
+
+
 @pytest.mark.parametrize(("receives", "seconds"), [(1, 1), (2, 2), (5, 16), (11, 900), (500, 900)])
 def test_a_message_that_was_not_run_comes_back_ever_later_and_is_never_dead_lettered(
     receives, seconds
