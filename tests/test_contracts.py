@@ -15,7 +15,6 @@ from uv import find_uv_bin
 from redrive.discovery import Destination
 from redrive.message import render_key
 from redrive.worker.settings import Settings
-from replay.settings import Settings as OperatorSettings
 from replay.settings import Settings as ReplaySettings
 from stacks.catalogue import catalogue
 from stacks.job_spec import JobSpec
@@ -159,16 +158,6 @@ def test_what_the_stack_says_of_a_job_is_what_discovery_reads(tmp_path):
     del fields["limits"]["max_replays"]
     found = Destination.parse("send_email", json.dumps(fields))
     assert found.max_replays == JobSpec("send_email", key="email_id").max_replays
-
-
-@pytest.mark.parametrize("function", ["ReplayFunction", "InspectFunction"])
-def test_the_operators_functions_read_exactly_the_settings_that_the_stack_gives_them(
-    tmp_path, function
-):
-    properties = synthesize_app(tmp_path).properties(function)
-    variables = Asked(properties["Environment"]["Variables"])
-    OperatorSettings.from_environment(variables)
-    assert variables.names == {name for name in variables if name.startswith("REDRIVE_")}
 
 
 @pytest.mark.parametrize("job", catalogue("tests").jobs, ids=lambda job: job.spec.name)
