@@ -265,7 +265,6 @@ def _history(row: Item, record: Item, message_id: str) -> History:
         cause=cause,
         replays=int(row["replays"]["N"]) if "replays" in row else None,
         # DynamoDB deletes an expired record when it comes to it, which may be days later.
-        # DynamoDB deletes an expired record when it comes to it, which may be days later.
         succeeded=record.get("status", {}).get("S") == "COMPLETED"
         and int(record["expiration"]["N"]) > time.time(),
         unfinished_kills=(
