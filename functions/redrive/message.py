@@ -125,7 +125,9 @@ def message_bytes(body: str, attributes: Attributes) -> int:
 
 
 def _bytes(value: str | bytes) -> int:
-    return len(value) if isinstance(value, bytes) else len(value.encode(errors="surrogatepass"))
+    if isinstance(value, bytes) or value.isascii():
+        return len(value)
+    return len(value.encode(errors="surrogatepass"))
 
 
 # --- the payload ----------------------------------------------------------------------------------

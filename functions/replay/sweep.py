@@ -149,8 +149,9 @@ class Sweep:
 
     def _matching(self, candidates: Sequence[tuple[DeadLetter, Asked]]) -> list[DeadLetter]:
         filters = self._task.request.filters
-        for letter, _ in candidates:
-            self._report.add_found(letter.names & (filters.ids or frozenset()))
+        if filters.ids is not None:
+            for letter, _ in candidates:
+                self._report.add_found(letter.names & filters.ids)
         candidates = [one for one in candidates if by_itself(one[0], filters)]
         try:
             histories = self._task.table.read([asked for _, asked in candidates])
