@@ -25,7 +25,12 @@ _MESSAGES_A_READ: Final = 50
 _READS: Final = 3  # of what DynamoDB leaves unprocessed when it is busy
 _PAUSE_SECONDS: Final = 0.1
 
+# A message's row, under its job.
+_MESSAGE: Final = "message#"
+
 Item: TypeAlias = dict[str, Any]
+# The partition and, in the jobs table, the sort key.
+Name: TypeAlias = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,26 +195,25 @@ class JobsTable:
     def _read(self, asked: Sequence[Asked]) -> dict[str, History]:
         # Two messages of one job share its record, one message may be there twice, and no key may
         # stand twice.
-        rows = [_row_key(*ids) for ids in sorted({(one.job_id, one.message_id) for one in asked})]
-        records = [_record_key(id_) for id_ in sorted({one.record_id for one in asked})]
-        found, unread = self._get({self._jobs: rows, self._idempotency: records})
+        rows = {_name(key): key for key in (_row_key(one.job_id, one.message_id) for one in asked)}
+        records = {_name(key): key for key in (_record_key(one.record_id) for one in asked)}
+        found, unread = self._get({self._jobs: rows.values(), self._idempotency: records.values()})
         histories = {}
         for one in asked:
-            row, record = _row_key(one.job_id, one.message_id), _record_key(one.record_id)
+            row = one.job_id, f"{_MESSAGE}{one.message_id}"
+            record = one.record_id, None
             if row in unread or record in unread:
                 continue
             # A row that another version wrote keeps its own message back, not the whole batch.
             with suppress(TypeError, ValueError, KeyError):
                 histories[one.message_id] = _history(
-                    _item(found[self._jobs], row),
-                    _item(found[self._idempotency], record),
-                    one.message_id,
+                    found.get(row, {}), found.get(record, {}), one.message_id
                 )
         return histories
 
-    def _get(self, keys: Mapping[str, Sequence[Item]]) -> tuple[dict[str, list[Item]], list[Item]]:
-        """The items by table, and the keys that DynamoDB left unread."""
-        found: dict[str, list[Item]] = {table: [] for table in keys}
+    def _get(self, keys: Mapping[str, Iterable[Item]]) -> tuple[dict[Name, Item], set[Name]]:
+        """The items, and which of the keys DynamoDB left unread."""
+        found: dict[Name, Item] = {}
         wanted: Any = {
             table: {"Keys": list(of_table), "ConsistentRead": True}
             for table, of_table in keys.items()
@@ -217,12 +221,12 @@ class JobsTable:
         for read in range(_READS):
             time.sleep(_PAUSE_SECONDS * read)
             answer = self._client.batch_get_item(RequestItems=wanted)
-            for table, items in answer["Responses"].items():
-                found[table] += items
+            for items in answer["Responses"].values():
+                found |= {_name(item): item for item in items}
             wanted = answer.get("UnprocessedKeys", {})
             if not wanted:
                 break
-        return found, [key for request in wanted.values() for key in request["Keys"]]
+        return found, {_name(key) for request in wanted.values() for key in request["Keys"]}
 
 
 def _died(cause: Cause) -> Item:
@@ -239,15 +243,16 @@ def _expiration() -> Item:
 
 
 def _row_key(job_id: str, message_id: str) -> Item:
-    return {"id": {"S": job_id}, "record": {"S": f"message#{message_id}"}}
+    return {"id": {"S": job_id}, "record": {"S": f"{_MESSAGE}{message_id}"}}
 
 
 def _record_key(record_id: str) -> Item:
     return {"id": {"S": record_id}}
 
 
-def _item(items: Iterable[Item], key: Item) -> Item:
-    return next((item for item in items if item.items() >= key.items()), {})
+def _name(item: Item) -> Name:
+    """Of an item or a key, of either table."""
+    return item["id"]["S"], item["record"]["S"] if "record" in item else None
 
 
 def _history(row: Item, record: Item, message_id: str) -> History:
