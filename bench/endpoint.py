@@ -40,6 +40,10 @@ class Endpoint:
         """Fills the queue that ReceiveMessage reads: each as it stands in the answer, JSON."""
         self._ask("put_messages", messages)
 
+    def set_row(self, values: dict[str, Any]) -> None:
+        """What the table `jobs` knows under any key, besides the key."""
+        self._ask("set_row", values)
+
     def take_calls(self) -> Counter[str]:
         """The calls since the last time, by operation (`PutItem`)."""
         return Counter(self._ask("take_calls"))
@@ -129,6 +133,7 @@ class _Aws:
         self._first_call: float | None = None
         self._last_answer = 0.0
         self._parameter = ""
+        self._row: dict[str, Any] = {}
         self._messages: deque[bytes] = deque()
         self._message_ids = (f"00000000-0000-4000-8000-{one:012x}" for one in itertools.count())
 
@@ -139,6 +144,9 @@ class _Aws:
 
     def set_parameter(self, value: str) -> None:
         self._parameter = value
+
+    def set_row(self, values: dict[str, Any]) -> None:
+        self._row = values
 
     def put_messages(self, messages: Sequence[bytes]) -> None:
         self._messages = deque(messages)
@@ -168,7 +176,7 @@ class _Aws:
                 answers = b",".join([b"{}"] * body.count(b'"Statement"'))
                 return b'{"Responses":[' + answers + b"]}"
             case "BatchGetItem":
-                return b'{"Responses":{"idempotency":[],"jobs":[]},"UnprocessedKeys":{}}'
+                return self._rows(json.loads(body)["RequestItems"])
             case "GetParameter":
                 return json.dumps({"Parameter": {"Value": self._parameter}}).encode()
             case "GetQueueAttributes":
@@ -190,6 +198,10 @@ class _Aws:
             return b"{}"
         messages = b",".join(self._messages.popleft() for _ in range(count))
         return b'{"Messages":[' + messages + b"]}"
+
+    def _rows(self, tables: dict[str, Any]) -> bytes:
+        rows = [key | self._row for key in tables["jobs"]["Keys"]] if self._row else []
+        return json.dumps({"Responses": {"jobs": rows, "idempotency": []}}).encode()
 
     def _sent(self, entry: dict[str, Any]) -> dict[str, str]:
         # Only AWS's SDKs of other languages check the sum.
