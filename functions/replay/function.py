@@ -16,6 +16,7 @@ from redrive.discovery import discover
 from redrive.worker.job import LambdaContext
 from redrive.worker.jobs_table import JobsTable
 from replay import confirm
+from replay.direct import direct
 from replay.errors import BadEvent
 from replay.event import read_event
 from replay.hop import Environment, Hop
@@ -112,17 +113,27 @@ class ReplayFunction:
     def _build(self) -> Environment:
         settings = self._settings or Settings.from_environment()
 
+        session = boto3.Session()
+
         def client(service: str, attempts: int) -> Any:
-            make: Any = boto3.client
+            make: Any = session.client
             config = clients.config(
                 threads=2 * THREADS, attempts=attempts, read_timeout_seconds=_CALL_SECONDS
             )
             return make(service, config=config)
 
-        dynamodb = self._dynamodb or client("dynamodb", 2)
+        credentials = session.get_credentials()
+        dynamodb = self._dynamodb or direct(client("dynamodb", 2), credentials, "batch_get_item")
+        sqs = self._sqs or direct(
+            client("sqs", 2),
+            credentials,
+            "receive_message",
+            "send_message_batch",
+            "delete_message_batch",
+        )
         return Environment(
             settings=settings,
-            sqs=self._sqs or client("sqs", 2),
+            sqs=sqs,
             ssm=self._ssm or client("ssm", 3),
             lambda_=self._lambda or client("lambda", 3),
             table=JobsTable(settings.jobs_table, settings.idempotency_table, dynamodb),

@@ -1,0 +1,172 @@
+"""A client's busiest calls at a third of their CPU, which is what bounds a replay.
+
+Botocore takes a millisecond of CPU for a call, most of it to build, sign and parse what a plain
+call of a service that speaks JSON needs little of. Here, one that succeeds is made without it.
+Whatever else comes of one is left to botocore, which makes the call again, repeats it, and raises
+its own errors.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import urllib3
+from botocore.credentials import Credentials
+from botocore.exceptions import ReadTimeoutError
+from botocore.httpsession import get_cert_path
+
+# Where a proxy must be used, for one, none would ever succeed.
+_FAILURES_ON_END: Final = 3
+
+_logger = logging.getLogger(__name__)
+
+
+def direct(client: Any, credentials: Credentials | None, *methods: str) -> Any:
+    """The client, with these methods made faster; `credentials` are those of its session.
+
+    For SQS and DynamoDB. What such a method returns is as boto3 has it, without
+    `ResponseMetadata`. An answer that does not come within the client's read timeout is not asked
+    for again: botocore's ReadTimeoutError is raised.
+    """
+    return _Direct(client, credentials, methods) if credentials else client
+
+
+class _Direct:
+    """All else is the client's own."""
+
+    def __init__(self, client: Any, credentials: Credentials, methods: tuple[str, ...]) -> None:
+        self._client = client
+        self._failures = 0
+        meta = client.meta
+        model, config = meta.service_model, meta.config
+        self._url = meta.endpoint_url.rstrip("/") + "/"
+        self._pool = urllib3.connection_from_url(
+            self._url,
+            maxsize=config.max_pool_connections,
+            timeout=urllib3.Timeout(connect=config.connect_timeout, read=config.read_timeout),
+            **({"ssl_context": _tls()} if self._url.startswith("https:") else {}),
+        )
+        self._signer = Signer(credentials, meta.region_name, model.signing_name, self._url)
+        self._target = model.metadata["targetPrefix"]
+        self._headers = {
+            "Content-Type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
+            "User-Agent": config.user_agent_extra or "redrive",
+        }
+        for method in methods:
+            operation = meta.method_to_api_mapping[method]
+            setattr(self, method, partial(self._call, operation, getattr(client, method)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def _call(self, operation: str, plain: Callable[..., Any], **parameters: Any) -> Any:
+        if self._failures >= _FAILURES_ON_END:
+            return plain(**parameters)
+        try:
+            answer = self._post(operation, json.dumps(parameters, default=_base64).encode())
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise ReadTimeoutError(endpoint_url=self._url, error=error) from None
+        except urllib3.exceptions.ProtocolError:  # a kept-alive connection had been closed
+            return plain(**parameters)
+        except Exception as error:
+            self._note_failure(error)
+            return plain(**parameters)
+        self._failures = 0
+        return answer
+
+    def _post(self, operation: str, body: bytes) -> Any:
+        headers = {"X-Amz-Target": f"{self._target}.{operation}", **self._headers}
+        headers |= self._signer.sign(headers, body)
+        response = self._pool.urlopen("POST", self._signer.path, body, headers, retries=False)
+        if response.status != 200:
+            raise ValueError(f"HTTP status {response.status}")
+        return _read(response.data)
+
+    def _note_failure(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures == _FAILURES_ON_END:
+            _logger.warning("from now on botocore makes every call to %s: %r", self._url, error)
+
+
+class Signer:
+    """Signature Version 4 of a POST to `url` whose body is whole.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+    """
+
+    def __init__(self, credentials: Credentials, region: str, service: str, url: str) -> None:
+        self._credentials = credentials
+        self._scope = f"{region}/{service}/aws4_request"
+        parts = urlsplit(url)
+        self._host, self.path = parts.netloc, parts.path
+        self._key: tuple[tuple[str, str], bytes] = ("", ""), b""
+
+    def sign(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        """The headers that a request with these headers needs besides."""
+        credentials = self._credentials.get_frozen_credentials()
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        added = {"X-Amz-Date": now}
+        if credentials.token:
+            added["X-Amz-Security-Token"] = credentials.token
+        signed = {name.lower(): value for name, value in (headers | added).items()}
+        signed["host"] = self._host
+        del signed["user-agent"]  # a proxy may change it
+        names = ";".join(sorted(signed))
+        lines = "\n".join(f"{name}:{signed[name]}" for name in sorted(signed))
+        request = f"POST\n{self.path}\n\n{lines}\n\n{names}\n{hashlib.sha256(body).hexdigest()}"
+        scope = f"{now[:8]}/{self._scope}"
+        text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+        key = self._key_for(str(credentials.secret_key), scope)
+        signature = hmac.digest(key, text.encode(), "sha256").hex()
+        added["Authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, "
+            f"SignedHeaders={names}, Signature={signature}"
+        )
+        return added
+
+    def _key_for(self, secret: str, scope: str) -> bytes:
+        """The key that is good for a day."""
+        made_for, key = self._key
+        if made_for != (secret, scope):
+            key = f"AWS4{secret}".encode()
+            for part in scope.split("/"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._key = (secret, scope), key
+        return key
+
+
+def _tls() -> ssl.SSLContext:
+    # One for all connections: botocore reads the certificates for each, in 20 ms.
+    cafile = os.environ.get("AWS_CA_BUNDLE") or get_cert_path(verify=True)
+    return ssl.create_default_context(cafile=cafile)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+# SQS's message attributes, and DynamoDB's values.
+_BINARY: Final = ("BinaryValue", "B")
+
+
+def _read(answer: bytes) -> Any:
+    """The answer's JSON; what is binary in it is base64 there, and bytes in boto3."""
+    if any(b'"%b":' % name.encode() in answer for name in _BINARY):
+        return json.loads(answer, object_hook=_with_bytes)
+    return json.loads(answer)
+
+
+def _with_bytes(fields: dict[str, Any]) -> dict[str, Any]:
+    for name in _BINARY:
+        if isinstance(fields.get(name), str):
+            fields[name] = base64.b64decode(fields[name])
+    return fields

@@ -1,0 +1,472 @@
+"""The busiest calls without botocore: the same requests, the same answers, the same errors."""
+
+import json
+import logging
+import ssl
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import boto3
+import pytest
+from botocore import auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import ReadTimeoutError, SSLError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.certificates import write_certificates
+from redrive.testing import lambda_context
+from replay.direct import Signer, direct
+from replay.event import ACTIONS
+from replay.function import ReplayFunction
+from replay.settings import Settings
+
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333/work-dead"
+METHODS = {
+    "sqs": ("receive_message", "send_message_batch", "delete_message_batch"),
+    "dynamodb": ("batch_get_item",),
+}
+OURS, BOTOCORE = "redrive/test", "botocore"
+KEYS = Credentials("AKIAEXAMPLE", "secret")
+
+# --- a service that answers as it is told ---------------------------------------------------------
+
+CLOSES = None
+"""The connection, instead of an answer."""
+SILENT = ()
+"""Until the test ends."""
+
+
+@dataclass
+class Service:
+    """Gives these answers in turn, the last one for ever: each a status and a body."""
+
+    answers: list[Any]
+    url: str = ""
+    requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def callers(self) -> list[str]:
+        """Who made each call."""
+        agents = [headers["user-agent"] for _, headers, _ in self.requests]
+        return [OURS if agent == OURS else BOTOCORE for agent in agents]
+
+    def answer(self, path: str, headers: dict[str, str], body: Any) -> Any:
+        self.requests.append((path, headers, body))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer == SILENT:
+            self.ended.wait()
+        return answer
+
+
+@contextmanager
+def serving(*answers: Any, certificates=None, service: Service | None = None):
+    service = service or Service(list(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            answer = service.answer(self.path, headers, body)
+            if not answer:
+                self.close_connection = True
+                return
+            status, text = answer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # who does not trust it hangs up
+    scheme = "http"
+    if certificates:
+        scheme, context = "https", ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificates.certificate, certificates.key)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+    service.url = f"{scheme}://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.ended.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def plain_client(service, name="sqs", **settings):
+    return boto3.client(
+        name,
+        endpoint_url=service.url,
+        region_name="eu-west-1",
+        aws_access_key_id=KEYS.access_key,
+        aws_secret_access_key=KEYS.secret_key,
+        config=Config(
+            user_agent_extra=OURS, retries={"total_max_attempts": 1, "mode": "standard"}, **settings
+        ),
+    )
+
+
+def direct_client(service, name="sqs", credentials=KEYS, **settings):
+    return direct(plain_client(service, name, **settings), credentials, *METHODS[name])
+
+
+def ok(**answer):
+    return 200, json.dumps(answer).encode()
+
+
+def refused(code, status=400):
+    return status, json.dumps({"__type": f"com.amazonaws.sqs#{code}", "message": "no"}).encode()
+
+
+# --- what is asked --------------------------------------------------------------------------------
+
+SEND = {
+    "QueueUrl": QUEUE,
+    "Entries": [
+        {
+            "Id": "0",
+            "MessageBody": '{"id": "ärger \ud83d\ude00"}',
+            "MessageAttributes": {
+                "text": {"DataType": "String", "StringValue": "ü"},
+                "bytes": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+            },
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "parameters"),
+    [
+        ("sqs", "receive_message", {"QueueUrl": QUEUE, "MessageAttributeNames": ["All"]}),
+        ("sqs", "send_message_batch", SEND),
+        (
+            "sqs",
+            "delete_message_batch",
+            {"QueueUrl": QUEUE, "Entries": [{"Id": "0", "ReceiptHandle": "r"}]},
+        ),
+        (
+            "dynamodb",
+            "batch_get_item",
+            {"RequestItems": {"jobs": {"Keys": [{"id": {"S": "a"}, "b": {"B": b"\x00\xff"}}]}}},
+        ),
+    ],
+)
+def test_the_service_is_asked_the_same_as_by_boto3(name, method, parameters):
+    with serving(ok()) as service:
+        getattr(direct_client(service, name), method)(**parameters)
+        getattr(plain_client(service, name), method)(**parameters)
+
+    (path, headers, body), (path_of_boto3, headers_of_boto3, body_of_boto3) = service.requests
+    assert (path, body) == (path_of_boto3, body_of_boto3)
+    for header in ("x-amz-target", "content-type", "host"):
+        assert headers[header] == headers_of_boto3[header]
+    assert service.callers == [OURS, BOTOCORE]
+
+
+_text = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1)
+
+
+@given(
+    body=st.binary(),
+    credentials=st.builds(Credentials, _text, st.text(min_size=1), st.none() | _text),
+    url=st.sampled_from(["https://sqs.eu-west-1.amazonaws.com/", "http://127.0.0.1:4566/"]),
+)
+def test_a_request_has_botocores_signature(body, credentials, url):
+    headers = {"X-Amz-Target": "AmazonSQS.ReceiveMessage", "User-Agent": OURS, "Content-Type": "c"}
+
+    ours = Signer(credentials, "eu-west-1", "sqs", url).sign(headers, body)
+
+    assert ours == signed_by_botocore(credentials, url, headers, body, ours["X-Amz-Date"])
+
+
+def signed_by_botocore(credentials, url, headers, body, date):
+    class At(auth.SigV4Auth):
+        """At the moment of the other signature."""
+
+        def _modify_request_before_signing(self, request):
+            request.context["timestamp"] = date
+            super()._modify_request_before_signing(request)
+
+    request = AWSRequest("POST", url, headers, body)
+    At(credentials, "sqs", "eu-west-1").add_auth(request)
+    return {name: value for name, value in request.headers.items() if name not in headers}
+
+
+def test_a_new_day_has_a_new_key(monkeypatch):
+    url, headers = "https://sqs.eu-west-1.amazonaws.com/", {"User-Agent": OURS}
+    signer = Signer(KEYS, "eu-west-1", "sqs", url)
+
+    for date in ("20261129T235959Z", "20261129T235959Z", "20261130T000000Z"):
+        monkeypatch.setattr("replay.direct.time.strftime", lambda *_, date=date: date)
+        ours = signer.sign(headers, b"{}")
+
+        assert ours == signed_by_botocore(KEYS, url, headers, b"{}", date)
+
+
+def test_credentials_that_changed_are_used():
+    credentials = Credentials("AKIAFIRST", "first")
+    with serving(ok()) as service:
+        client = direct_client(service, credentials=credentials)
+        client.receive_message(QueueUrl=QUEUE)
+        credentials.access_key, credentials.token = "ASIASECOND", "session"
+        client.receive_message(QueueUrl=QUEUE)
+
+    first, second = (headers for _, headers, _ in service.requests)
+    assert "AKIAFIRST" in first["authorization"]
+    assert "x-amz-security-token" not in first
+    assert "ASIASECOND" in second["authorization"]
+    assert second["x-amz-security-token"] == "session"
+
+
+# --- what comes back ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "answer"),
+    [
+        ("sqs", "receive_message", {}),
+        (
+            "sqs",
+            "receive_message",
+            {
+                "Messages": [
+                    {
+                        "MessageId": "m",
+                        "Body": '{"BinaryValue": "AP8="}',
+                        "Attributes": {"SentTimestamp": "1"},
+                        "MessageAttributes": {
+                            "B": {"DataType": "Binary.gzip", "BinaryValue": "AP8="},
+                            "text": {"DataType": "String", "StringValue": "AP8="},
+                        },
+                    }
+                ]
+            },
+        ),
+        (
+            "sqs",
+            "send_message_batch",
+            {
+                "Successful": [{"Id": "0", "MessageId": "m", "MD5OfMessageBody": "d"}],
+                "Failed": [{"Id": "1", "Code": "InternalError", "SenderFault": False}],
+            },
+        ),
+        ("sqs", "delete_message_batch", {"Successful": [{"Id": "0"}]}),
+        (
+            "dynamodb",
+            "batch_get_item",
+            {
+                "Responses": {"jobs": [{"id": {"S": "a"}, "n": {"N": "1"}, "b": {"B": "AP8="}}]},
+                "UnprocessedKeys": {},
+            },
+        ),
+    ],
+)
+def test_the_answer_is_as_boto3_has_it(name, method, answer):
+    parameters: Any = {"RequestItems": {}} if name == "dynamodb" else {"QueueUrl": QUEUE}
+    if "batch" in method and name == "sqs":
+        parameters["Entries"] = []
+    with serving(ok(**answer)) as service:
+        ours = getattr(direct_client(service, name), method)(**parameters)
+        expected = getattr(plain_client(service, name), method)(**parameters)
+
+    del expected["ResponseMetadata"]
+    assert ours == expected
+    assert service.callers == [OURS, BOTOCORE]
+
+
+# --- what boto3 does instead ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "trouble", [refused("ServiceUnavailable", 503), (200, b"{"), CLOSES], ids=str
+)
+def test_a_call_that_does_not_succeed_is_made_by_botocore(trouble):
+    with serving(trouble, ok(Messages=[{"MessageId": "m"}])) as service:
+        answer = direct_client(service).receive_message(QueueUrl=QUEUE)
+
+    assert answer["Messages"] == [{"MessageId": "m"}]
+    assert service.callers == [OURS, BOTOCORE]
+
+
+def test_an_error_is_boto3s_own():
+    with serving(refused("OverLimit")) as service:
+        client = direct_client(service)
+        with pytest.raises(client.exceptions.OverLimit):
+            client.receive_message(QueueUrl=QUEUE)
+
+
+def test_what_json_cannot_hold_is_for_boto3_to_refuse():
+    with serving(ok()) as service, pytest.raises(TypeError):
+        direct_client(service, parameter_validation=False).receive_message(QueueUrl=object())
+
+    assert not service.requests
+
+
+def test_an_answer_that_takes_too_long_is_not_asked_for_again():
+    with serving(SILENT) as service, pytest.raises(ReadTimeoutError):
+        direct_client(service, read_timeout=0.05).receive_message(QueueUrl=QUEUE)
+
+    assert service.callers == [OURS]
+
+
+def test_where_no_call_succeeds_botocore_makes_them_all(caplog):
+    with serving(refused("AccessDenied", 403)) as service:
+        client = direct_client(service)
+        for _ in range(5):
+            with pytest.raises(client.exceptions.ClientError):
+                client.receive_message(QueueUrl=QUEUE)
+
+    assert service.callers == [OURS, BOTOCORE] * 3 + [BOTOCORE] * 2
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "botocore makes every call" in record.message
+    assert "403" in record.message
+
+
+def test_calls_that_fail_now_and_then_change_nothing():
+    trouble = refused("ServiceUnavailable", 503)
+    # Of each three calls two fail here, and botocore's succeed.
+    with serving(*[trouble, ok(), trouble, ok(), ok()] * 4) as service:
+        client = direct_client(service)
+        for _ in range(12):
+            client.receive_message(QueueUrl=QUEUE)
+
+    assert service.callers.count(OURS) == 12
+
+
+def test_connections_that_were_closed_meanwhile_change_nothing():
+    with serving(*[CLOSES, ok()] * 5, ok()) as service:
+        client = direct_client(service)
+        for _ in range(6):
+            client.receive_message(QueueUrl=QUEUE)
+
+    assert service.callers.count(OURS) == 6
+
+
+def test_all_else_is_the_clients_own():
+    with serving(ok(Attributes={"ApproximateNumberOfMessages": "3"})) as service:
+        client = direct_client(service)
+        answer = client.get_queue_attributes(QueueUrl=QUEUE, AttributeNames=["All"])
+
+    assert answer["Attributes"] == {"ApproximateNumberOfMessages": "3"}
+    assert client.meta.region_name == "eu-west-1"
+    assert service.callers == [BOTOCORE]
+
+
+def test_without_credentials_the_client_stays_as_it_is():
+    with serving(ok()) as service:
+        client = plain_client(service)
+
+    assert direct(client, None, "receive_message") is client
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_nobody_vouches_for_is_told_nothing(tmp_path, monkeypatch):
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    certificates = write_certificates(tmp_path)
+    with serving(ok(), certificates=certificates) as service, pytest.raises(SSLError):
+        direct_client(service).receive_message(QueueUrl=QUEUE)
+
+    assert not service.requests
+
+
+def test_certificates_of_ones_own_are_trusted_as_botocore_trusts_them(tmp_path, monkeypatch):
+    certificates = write_certificates(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificates.authority))
+    with serving(ok(), certificates=certificates) as service:
+        direct_client(service).receive_message(QueueUrl=QUEUE)
+
+    assert service.callers == [OURS]
+
+
+# --- who uses it ----------------------------------------------------------------------------------
+
+
+class DeadLetterQueue(Service):
+    """A service with one dead letter, and all that a replay asks besides."""
+
+    def answer(self, path, headers, body):
+        operation = headers["x-amz-target"].split(".")[-1]
+        self.requests.append((operation, headers, body))
+        answers = {
+            "GetParameter": {"Parameter": {"Value": json.dumps(PARAMETER)}},
+            "GetQueueAttributes": {
+                "Attributes": {
+                    "ApproximateNumberOfMessages": "1",
+                    "ApproximateNumberOfMessagesNotVisible": "0",
+                }
+            },
+            "BatchGetItem": {"Responses": {}},
+            "ReceiveMessage": {"Messages": self.answers},
+            "SendMessageBatch": {"Successful": [{"Id": "0", "MessageId": "new"}]},
+            "DeleteMessageBatch": {"Successful": [{"Id": "0"}]},
+        }
+        if operation == "ReceiveMessage":
+            self.answers = []
+        return ok(**answers.get(operation, {}))
+
+
+PARAMETER = {
+    "version": 1,
+    "job": "work",
+    "key": "id",
+    "queues": {"normal": QUEUE.removesuffix("-dead")},
+    "dead_letter_queue": QUEUE,
+    "fifo": False,
+    "limits": {"max_message_bytes": 1_048_576, "max_replays": 3},
+}
+LETTER = {
+    "MessageId": "m",
+    "ReceiptHandle": "r",
+    "Body": '{"id": "a"}',
+    "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1"},
+}
+
+
+def test_a_replay_makes_its_busiest_calls_without_botocore(monkeypatch):
+    settings = Settings(
+        stage="test",
+        jobs=("work",),
+        idempotency_table="idempotency",
+        jobs_table="jobs",
+        lease_seconds=60,
+    )
+    with serving(service=DeadLetterQueue([LETTER])) as service:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", service.url)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEYS.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS.secret_key)
+        replay = ReplayFunction(ACTIONS, settings=settings)
+        answer = replay({"job": "work", "action": "replay", "reason": "t"}, lambda_context())
+
+    assert answer["replayed"] == 1
+    directly = {
+        operation
+        for operation, headers, _ in service.requests
+        if headers["user-agent"].startswith("redrive/")
+    }
+    assert directly == {
+        "ReceiveMessage",
+        "BatchGetItem",
+        "SendMessageBatch",
+        "DeleteMessageBatch",
+    }
