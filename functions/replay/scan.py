@@ -24,7 +24,7 @@ T = TypeVar("T")
 Handle: TypeAlias = Callable[[Sequence[Received]], int]
 
 # More of them, sharing one core, gain nothing.
-THREADS: Final = 16
+THREADS: Final = 32
 
 # One BatchGetItem tells the history of so many, and their sends are full.
 _HANDFUL: Final = 50
@@ -63,6 +63,7 @@ class Scan:
         most_threads: int = THREADS,
     ) -> None:
         self._sqs, self._queue_url, self._halt = sqs, queue_url, halt
+        self._is_fifo = queue_url.endswith(".fifo")
         self._hold_seconds, self._threads = max(int(hold_seconds), 2), most_threads
         self._held: dict[str, str] = {}
         self._removed: set[str] = set()
@@ -127,7 +128,7 @@ class Scan:
         unseen = self._expected - self._counted
         if unseen <= 0:
             return None
-        if self._queue_url.endswith(".fifo"):
+        if self._is_fifo:
             return (
                 f"about {unseen} messages were not seen: of a group SQS shows ten at a time, so "
                 "replay those in front of them first; or another reader has them"
@@ -161,7 +162,9 @@ class Scan:
     def _read_to_the_end(self, handle: Handle) -> None:
         empty_polls = 0
         # While a handful is handled, its FIFO groups show nothing; after it, they may.
-        while not self._stopped and (empty_polls < _EMPTY_POLLS or self._handling):
+        while not self._stopped and (
+            empty_polls < _EMPTY_POLLS or (self._is_fifo and self._handling)
+        ):
             handful, found_nothing = self._handful()
             if handful:
                 with self._busy():

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -93,6 +94,27 @@ def test_a_handler_that_raises_ends_all_threads_before_anything_is_given_back(qu
     assert halt.reason == "failed: RuntimeError"
     assert hidden(queue) == 0
     assert len(queue) == 400
+
+
+@pytest.mark.parametrize("name", ["dead", "dead.fifo"])
+def test_only_a_fifo_queue_may_show_more_when_others_have_handled_theirs(name):
+    queue = InMemoryQueue(name, clock=ManualClock())
+    sqs = InMemorySqs(queue)
+    receive, polls = sqs.receive_message, threading.Semaphore(0)
+
+    def counted(**request):
+        polls.release()
+        return receive(**request)
+
+    sqs.receive_message = counted
+    with scan_of(sqs, queue) as scan, ThreadPoolExecutor(1) as other, scan._busy():
+        reading = other.submit(scan.read, lambda handful: True)
+        for _ in range(10 if queue.fifo else 2):
+            assert polls.acquire(timeout=PATIENCE)
+        if queue.fifo:
+            scan.enough()
+        reading.result(PATIENCE)
+    assert queue.fifo or not polls.acquire(blocking=False)
 
 
 def test_a_handful_is_no_more_than_memory_holds(queue):
