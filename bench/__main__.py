@@ -78,12 +78,12 @@ def _replay(result: replay.ReplayResult) -> Table:
         "replay-aws-dlq, messages/s": f"{result.peer:.0f}" if result.peer else _NOT_INSTALLED,
         "sequential loop, ten to a call, messages/s": f"{result.loop:.0f}",
         "Redrive's replay, messages/s": f"{result.ours:.0f}",
-        "floor: its calls by as many threads, nothing around, messages/s": f"{result.floor:.0f}",
+        "its calls by boto3, as many threads, nothing around, messages/s": f"{result.floor:.0f}",
         "faster than replay-aws-dlq": f"{result.ours / result.peer:.0f} x" if result.peer else "",
         "faster than the loop": f"{result.ours / result.loop:.1f} x",
-        "of the floor": f"{result.ours / result.floor:.2f} x",
-        "calls a message: receives": f"{result.calls['ReceiveMessage']:.3f}",
-        "calls a message: all others": f"{beyond:.3f}",
+        "faster than its calls by boto3": f"{result.ours / result.floor:.2f} x",
+        "calls a message: receives": f"{result.calls['ReceiveMessage']:.2f}",
+        "calls a message: all others": f"{beyond:.2f}",
         "CPU a message, ms": f"{result.cpu:.2f}",
     }
     for name, value in rows.items():

@@ -2,8 +2,9 @@
 
 All three on one core against one endpoint that takes 10 ms a call, timed by that endpoint from the
 first call to the last answer: the start of Python and Node, and the making of clients, are not in
-it. A long poll of the empty queue takes 10 ms like any call. The floor is what boto3 takes on the
-same core for the calls that ours needs, from as many threads, with nothing around.
+it. A long poll of the empty queue takes 10 ms like any call. `floor` is what boto3 takes on the
+same core for the calls that ours needs, from as many threads, with nothing around; ours makes them
+without botocore (see `replay.direct`).
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def measure(endpoint: Endpoint) -> ReplayResult:
     source, destination = f"{endpoint.url}/1/email-dead", f"{endpoint.url}/1/email"
     endpoint.set_delay(DELAY_SECONDS)
     endpoint.set_parameter(_parameter(source, destination))
+    endpoint.set_row(_ROW)
     letters = [_letter(number, destination) for number in range(MESSAGES)]
     config = clients.config(threads=THREADS)
     sqs = boto3.client("sqs", endpoint_url=endpoint.url, config=config)
@@ -227,6 +229,27 @@ def _parameter(source: str, destination: str) -> str:
     )
 
 
+_CAUSE = Cause(
+    type="EmailRejected",
+    message="BadRequestException: Email address is not verified.",
+    fingerprint="5d1f0a3c",
+    attempts=12,
+    receives=12,
+    failed_at=iso_time(_SENT_AT + 3_600_000),
+    function="redrive-bench-send-email",
+    request_id="00000002-0000-4000-8000-000000000000",
+    log_stream="2023/11/14/[$LATEST]0123456789abcdef0123456789abcdef",
+)
+# As the worker wrote it in the jobs table.
+_ROW = {
+    "attempts": {"N": "12"},
+    "dead": {"BOOL": True},
+    "replays": {"N": "0"},
+    "cause": {"S": json.dumps(asdict(_CAUSE))},
+    "expiration": {"N": "1800000000"},
+}
+
+
 def _letter(number: int, destination: str) -> bytes:
     """One message of ReceiveMessage, with the attribute that a worker writes."""
     key = f"receipt:ord_{number}"
@@ -234,18 +257,7 @@ def _letter(number: int, destination: str) -> bytes:
     message = Message(
         id=_uuid(1, number), receipt_handle="", body=body, receives=12, sent_at=_SENT_AT
     )
-    cause = Cause(
-        type="EmailRejected",
-        message="BadRequestException: Email address is not verified.",
-        fingerprint="5d1f0a3c",
-        attempts=12,
-        receives=12,
-        failed_at=iso_time(_SENT_AT + 3_600_000),
-        function="redrive-bench-send-email",
-        request_id=_uuid(2, number),
-        log_stream="2023/11/14/[$LATEST]0123456789abcdef0123456789abcdef",
-    )
-    envelope = envelope_of(message, f"{_JOB}:{key}", destination, cause)
+    envelope = envelope_of(message, f"{_JOB}:{key}", destination, _CAUSE)
     received = {
         "MessageId": _uuid(3, number),
         "ReceiptHandle": f"{number:0250x}",
