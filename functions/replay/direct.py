@@ -14,7 +14,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
