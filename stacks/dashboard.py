@@ -25,12 +25,11 @@ _LAST_CAUSES = (
     "sort last desc",
     "limit 20",
 )
-# Of the line that Lambda writes at the end of an invocation, which is a batch; the worker's lines
-# on its jobs have the same id as `function_request_id`.
-_SLOWEST_BATCHES = (
-    'filter @type = "REPORT"',
-    "fields @timestamp, @log, @duration, @maxMemoryUsed, @requestId",
-    "sort @duration desc",
+# Those whose job ran, whatever became of it.
+_SLOWEST_JOBS = (
+    "filter ispresent(duration_ms)",
+    "fields @timestamp, service, job_id, duration_ms, outcome, attempt, function_request_id",
+    "sort duration_ms desc",
     "limit 20",
 )
 
@@ -135,7 +134,7 @@ def _logs(jobs: Iterable[JobMetrics]) -> list[cloudwatch.IWidget]:
         )
         for title, lines in (
             ("Last causes of death", _LAST_CAUSES),
-            ("Slowest batches", _SLOWEST_BATCHES),
+            ("Slowest jobs", _SLOWEST_JOBS),
         )
     ]
 

@@ -191,11 +191,11 @@ def test_widgets_fill_the_grid_and_stay_within_cloudwatchs_quotas(local: Synthes
 # Logs
 
 
-def test_the_last_causes_and_the_slowest_batches_of_all_jobs_are_asked_for(
+def test_the_last_causes_and_the_slowest_of_all_jobs_are_asked_for(
     showcase: Synthesis,
 ) -> None:
     queries = widgets(showcase, "log")
-    assert set(queries) == {"Last causes of death", "Slowest batches"}
+    assert set(queries) == {"Last causes of death", "Slowest jobs"}
     for widget in queries.values():
         query = widget["properties"]["query"]
         for job in ("SendInvoice", "BookSeat"):
@@ -203,6 +203,18 @@ def test_the_last_causes_and_the_slowest_batches_of_all_jobs_are_asked_for(
         assert "LogGroup" not in query.replace("SendInvoiceLogGroup", "").replace(
             "BookSeatLogGroup", ""
         )
+
+
+def test_the_slowest_are_asked_for_by_words_that_the_worker_writes(dev: Synthesis) -> None:
+    query = widgets(dev, "log")["Slowest jobs"]["properties"]["query"]
+    written = inspect.getsource(telemetry)
+    assert "filter ispresent(duration_ms)" in query
+    assert "sort duration_ms desc" in query
+    for word in ("duration_ms", "job_id", "outcome", "attempt"):
+        assert f'"{word}"' in written
+        assert word in query
+    assert "function_request_id=" in written
+    assert "function_request_id" in query
 
 
 def test_the_causes_are_asked_for_by_words_that_the_worker_writes(dev: Synthesis) -> None:

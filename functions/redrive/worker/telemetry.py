@@ -96,6 +96,8 @@ class Telemetry:
             keys |= _error_keys(happening.error)
         if isinstance(happening, NotStarted):
             keys["reason"] = happening.reason
+        if delivery.milliseconds is not None:
+            keys["duration_ms"] = round(delivery.milliseconds, 1)
         if ENVELOPE in delivery.message.attributes and delivery.message.envelope is None:
             keys["redrive_attribute"] = "ignored: not valid version 1"
         if isinstance(decision, Return):

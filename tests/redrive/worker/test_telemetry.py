@@ -70,6 +70,18 @@ def test_duration_and_queue_wait_are_measured_a_job_a_value(bench, lines):
     assert all(value >= 0 for value in durations + waits)
 
 
+def test_a_line_says_how_long_its_job_ran_if_it_ran(bench, lines):
+    for id_ in ("a", "a", "b"):
+        bench.send({"id": id_})
+    bench.deliver(bench.worker(lambda job: 1 / 0 if job.key == "b" else None))
+    printed = lines()
+    ((_, durations),) = metrics(printed, "Duration")
+    told = {line["outcome"]: line.get("duration_ms") for line in printed if "outcome" in line}
+    assert told.pop("Duplicate") is None
+    assert sorted(told) == ["Failed", "Succeeded"]
+    assert sorted(told.values()) == sorted(round(value, 1) for value in durations)
+
+
 def test_a_wait_for_a_retry_is_no_wait_in_the_queue(bench, lines):
     bench.send({"id": "a"})
     worker = bench.worker(lambda job: 1 / 0 if job.attempt == 1 else None)
