@@ -4,6 +4,7 @@ What was read stays hidden until the end: released at once, the same ten message
 and again. A scan that is killed gives all back when their visibility timeout ends.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,10 +26,14 @@ Handle: TypeAlias = Callable[[Sequence[Received]], int]
 
 # More of them, sharing one core, gain nothing.
 THREADS: Final = 32
+# Of a FIFO queue, whose groups show no more while some of theirs are in hand, each thread asks for
+# ten at once, however large: so many times ten of the largest fit into memory.
+_FIFO_THREADS: Final = 8
 
 # One BatchGetItem tells the history of so many, and their sends are full.
 _HANDFUL: Final = 50
 _MESSAGES_A_THREAD: Final = 100
+# In memory, where one emoji makes each character of a text four bytes.
 _HANDFUL_BYTES: Final = 4 * limits.MESSAGE_BYTES
 # A long poll asks all of SQS's servers; a short one may find nothing where there is something.
 _LONG_POLL_SECONDS: Final = 1
@@ -64,7 +69,8 @@ class Scan:
     ) -> None:
         self._sqs, self._queue_url, self._halt = sqs, queue_url, halt
         self._is_fifo = queue_url.endswith(".fifo")
-        self._hold_seconds, self._threads = max(int(hold_seconds), 2), most_threads
+        self._hold_seconds = max(int(hold_seconds), 2)
+        self._threads = min(most_threads, _FIFO_THREADS) if self._is_fifo else most_threads
         self._held: dict[str, str] = {}
         self._removed: set[str] = set()
         self._handling = 0
@@ -73,6 +79,7 @@ class Scan:
         self._ended = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="renewer", daemon=True)
         self._known: set[str] = set()
+        self._largest = limits.MESSAGE_BYTES  # of the last bodies; before the first, the worst
         self._counted = self._in_vain = 0
         self.not_given_back: str | None = None
 
@@ -199,13 +206,21 @@ class Scan:
         handful: list[Received] = []
         size = 0
         while len(handful) < _HANDFUL and size < _HANDFUL_BYTES and not self._stopped:
-            messages = self._receive(min(_HANDFUL - len(handful), limits.BATCH_ENTRIES))
+            messages = self._receive(self._room_for(_HANDFUL - len(handful), _HANDFUL_BYTES - size))
             if not messages:
                 return handful, not self._halt.stopped
             new = [one for one in map(Received.read, messages) if self._hold(one)]
             handful += new
-            size += sum(len(one.message.body) for one in new)
+            sizes = [sys.getsizeof(one.message.body) for one in new]
+            size += sum(sizes)
+            self._largest = max(sizes, default=1)
         return handful, False
+
+    def _room_for(self, most: int, bytes_: int) -> int:
+        """How many messages to ask for."""
+        if self._is_fifo:
+            return limits.BATCH_ENTRIES
+        return min(most, limits.BATCH_ENTRIES, max(bytes_ // self._largest, 1))
 
     @property
     def _stopped(self) -> bool:

@@ -117,15 +117,51 @@ def test_only_a_fifo_queue_may_show_more_when_others_have_handled_theirs(name):
     assert queue.fifo or not polls.acquire(blocking=False)
 
 
-def test_a_handful_is_no_more_than_memory_holds(queue):
-    large = "x" * 1_000_000
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("x" * 1_000_000, 5),
+        # Each character takes four bytes then.
+        ("\U0001f600" + "x" * 1_000_000, 4),
+    ],
+    ids=["ascii", "emoji"],
+)
+def test_a_handful_is_no_more_than_memory_holds(queue, text, most):
     for _ in range(30):
-        queue.send({"MessageBody": large})
-    sizes = []
-    with scan_of(InMemorySqs(queue), queue, most_threads=1) as scan:
+        queue.send({"MessageBody": text})
+    sqs, sizes = InMemorySqs(queue), []
+    with scan_of(sqs, queue, most_threads=1) as scan:
         scan.read(lambda handful: sizes.append(len(handful)) or True)
     assert sum(sizes) == 30
-    assert max(sizes) <= 10
+    assert max(sizes) <= most
+    assert max(asked_for(sqs)) <= most
+
+
+def test_of_small_messages_ten_are_asked_for_as_soon_as_they_are_known_to_be_small(queue):
+    sqs, sizes = fill(queue, 99), []
+    with scan_of(sqs, queue, most_threads=1) as scan:
+        scan.read(lambda handful: sizes.append(len(handful)) or True)
+    assert sizes == [50, 49]
+    assert asked_for(sqs)[:6] == [4, 10, 10, 10, 10, 6]
+
+
+def test_of_a_fifo_queue_ten_are_asked_for_at_once_by_fewer_threads():
+    queue = InMemoryQueue("dead.fifo", clock=ManualClock())
+    for number in range(900):
+        id_ = str(number)
+        queue.send({"MessageBody": id_, "MessageGroupId": id_, "MessageDeduplicationId": id_})
+    sqs = InMemorySqs(queue)
+    with scan_of(sqs, queue, most_threads=32) as scan:
+        assert scan._threads == 8
+        scan.read(len)
+    assert set(asked_for(sqs)) == {10}
+    assert hidden(queue) == 0
+
+
+def asked_for(sqs):
+    return [
+        request["MaxNumberOfMessages"] for name, request in sqs.calls if name == "receive_message"
+    ]
 
 
 def test_a_short_queue_takes_one_thread_and_a_long_one_more(queue):
