@@ -12,6 +12,7 @@ import hmac
 import json
 import logging
 import os
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -23,9 +24,13 @@ import urllib3
 from botocore.credentials import Credentials
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import get_cert_path
+from botocore.utils import get_environ_proxies
+from urllib3.connection import HTTPConnection
 
-# Where a proxy must be used, for one, none would ever succeed.
-_FAILURES_ON_END: Final = 3
+# More than the connections that may be broken at once, by a freeze of the Lambda for one.
+_FAILURES_ON_END: Final = 100
+
+_KEEP_ALIVE: Final = (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 _logger = logging.getLogger(__name__)
 
@@ -34,10 +39,17 @@ def direct(client: Any, credentials: Credentials | None, *methods: str) -> Any:
     """The client, with these methods made faster; `credentials` are those of its session.
 
     For SQS and DynamoDB. What such a method returns is as boto3 has it, without
-    `ResponseMetadata`. An answer that does not come within the client's read timeout is not asked
-    for again: botocore's ReadTimeoutError is raised.
+    `ResponseMetadata`. A call that fails may be made once more than the client's settings say; an
+    answer that does not come within its read timeout is not asked for again, and botocore's
+    ReadTimeoutError is raised.
+
+    Without credentials, behind a proxy, and for an endpoint with a path, it is the client itself.
     """
-    return _Direct(client, credentials, methods) if credentials else client
+    url = urlsplit(client.meta.endpoint_url)
+    has_proxy = url.scheme in get_environ_proxies(client.meta.endpoint_url)
+    if credentials is None or has_proxy or url.path.strip("/"):
+        return client
+    return _Direct(client, credentials, methods)
 
 
 class _Direct:
@@ -45,7 +57,7 @@ class _Direct:
 
     def __init__(self, client: Any, credentials: Credentials, methods: tuple[str, ...]) -> None:
         self._client = client
-        self._failures = 0
+        self._failures, self._is_off = 0, False
         meta = client.meta
         model, config = meta.service_model, meta.config
         self._url = meta.endpoint_url.rstrip("/") + "/"
@@ -53,6 +65,7 @@ class _Direct:
             self._url,
             maxsize=config.max_pool_connections,
             timeout=urllib3.Timeout(connect=config.connect_timeout, read=config.read_timeout),
+            socket_options=[*HTTPConnection.default_socket_options, _KEEP_ALIVE],
             **({"ssl_context": _tls()} if self._url.startswith("https:") else {}),
         )
         self._signer = Signer(credentials, meta.region_name, model.signing_name, self._url)
@@ -61,6 +74,8 @@ class _Direct:
             "Content-Type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
             "User-Agent": config.user_agent_extra or "redrive",
         }
+        if "awsQueryCompatible" in model.metadata:
+            self._headers["x-amzn-query-mode"] = "true"
         for method in methods:
             operation = meta.method_to_api_mapping[method]
             setattr(self, method, partial(self._call, operation, getattr(client, method)))
@@ -69,17 +84,16 @@ class _Direct:
         return getattr(self._client, name)
 
     def _call(self, operation: str, plain: Callable[..., Any], **parameters: Any) -> Any:
-        if self._failures >= _FAILURES_ON_END:
+        if self._is_off:
             return plain(**parameters)
         try:
             answer = self._post(operation, json.dumps(parameters, default=_base64).encode())
         except urllib3.exceptions.ReadTimeoutError as error:
             raise ReadTimeoutError(endpoint_url=self._url, error=error) from None
-        except urllib3.exceptions.ProtocolError:  # a kept-alive connection had been closed
-            return plain(**parameters)
         except Exception as error:
+            answer = plain(**parameters)  # what fails there too, is not for want of botocore
             self._note_failure(error)
-            return plain(**parameters)
+            return answer
         self._failures = 0
         return answer
 
@@ -93,7 +107,8 @@ class _Direct:
 
     def _note_failure(self, error: Exception) -> None:
         self._failures += 1
-        if self._failures == _FAILURES_ON_END:
+        if self._failures >= _FAILURES_ON_END and not self._is_off:
+            self._is_off = True
             _logger.warning("from now on botocore makes every call to %s: %r", self._url, error)
 
 
@@ -160,9 +175,9 @@ _BINARY: Final = ("BinaryValue", "B")
 
 def _read(answer: bytes) -> Any:
     """The answer's JSON; what is binary in it is base64 there, and bytes in boto3."""
-    if any(b'"%b":' % name.encode() in answer for name in _BINARY):
-        return json.loads(answer, object_hook=_with_bytes)
-    return json.loads(answer)
+    has_binary = any(b'"%b":' % name.encode() in answer for name in _BINARY)
+    fields = json.loads(answer, object_hook=_with_bytes if has_binary else None)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _with_bytes(fields: dict[str, Any]) -> dict[str, Any]:

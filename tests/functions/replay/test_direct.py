@@ -4,6 +4,7 @@ import json
 import logging
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,7 @@ from typing import Any
 
 import boto3
 import pytest
+import trustme
 from botocore import auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
@@ -109,11 +111,11 @@ def serving(*answers: Any, certificates=None, service: Service | None = None):
         server.server_close()
 
 
-def plain_client(service, name="sqs", **settings):
+def plain_client(service, name="sqs", region="eu-west-1", **settings):
     return boto3.client(
         name,
         endpoint_url=service.url,
-        region_name="eu-west-1",
+        region_name=region,
         aws_access_key_id=KEYS.access_key,
         aws_secret_access_key=KEYS.secret_key,
         config=Config(
@@ -170,13 +172,18 @@ SEND = {
 )
 def test_the_service_is_asked_the_same_as_by_boto3(name, method, parameters):
     with serving(ok()) as service:
-        getattr(direct_client(service, name), method)(**parameters)
-        getattr(plain_client(service, name), method)(**parameters)
+        getattr(direct_client(service, name, region="us-east-2"), method)(**parameters)
+        getattr(plain_client(service, name, region="us-east-2"), method)(**parameters)
 
     (path, headers, body), (path_of_boto3, headers_of_boto3, body_of_boto3) = service.requests
     assert (path, body) == (path_of_boto3, body_of_boto3)
-    for header in ("x-amz-target", "content-type", "host"):
-        assert headers[header] == headers_of_boto3[header]
+    for header in ("x-amz-target", "content-type", "host", "x-amzn-query-mode"):
+        assert headers.get(header) == headers_of_boto3.get(header)
+    # The scope and the names of the signed headers too.
+    signed, signed_by_boto3 = (
+        one["authorization"].partition(" Signature=")[0] for one in (headers, headers_of_boto3)
+    )
+    assert signed == signed_by_boto3
     assert service.callers == [OURS, BOTOCORE]
 
 
@@ -209,15 +216,22 @@ def signed_by_botocore(credentials, url, headers, body, date):
     return {name: value for name, value in request.headers.items() if name not in headers}
 
 
-def test_a_new_day_has_a_new_key(monkeypatch):
+def test_a_new_day_and_a_new_secret_have_a_new_key(monkeypatch):
     url, headers = "https://sqs.eu-west-1.amazonaws.com/", {"User-Agent": OURS}
-    signer = Signer(KEYS, "eu-west-1", "sqs", url)
+    credentials = Credentials("AKIAEXAMPLE", "secret")
+    signer = Signer(credentials, "eu-west-1", "sqs", url)
 
-    for date in ("20261129T235959Z", "20261129T235959Z", "20261130T000000Z"):
+    for date, secret in (
+        ("20261129T235959Z", "secret"),
+        ("20261129T235959Z", "secret"),
+        ("20261130T000000Z", "secret"),
+        ("20261130T000000Z", "another"),
+    ):
+        credentials.secret_key = secret
         monkeypatch.setattr("replay.direct.time.strftime", lambda *_, date=date: date)
         ours = signer.sign(headers, b"{}")
 
-        assert ours == signed_by_botocore(KEYS, url, headers, b"{}", date)
+        assert ours == signed_by_botocore(credentials, url, headers, b"{}", date)
 
 
 def test_credentials_that_changed_are_used():
@@ -267,6 +281,7 @@ def test_credentials_that_changed_are_used():
                 "Failed": [{"Id": "1", "Code": "InternalError", "SenderFault": False}],
             },
         ),
+        ("sqs", "send_message_batch", {"Successful": [{"Id": "0"}], "Failed": None}),
         ("sqs", "delete_message_batch", {"Successful": [{"Id": "0"}]}),
         (
             "dynamodb",
@@ -295,7 +310,9 @@ def test_the_answer_is_as_boto3_has_it(name, method, answer):
 
 
 @pytest.mark.parametrize(
-    "trouble", [refused("ServiceUnavailable", 503), (200, b"{"), CLOSES], ids=str
+    "trouble",
+    [refused("ServiceUnavailable", 503), (302, b"{}"), (200, b"{"), (200, b"[]"), CLOSES],
+    ids=str,
 )
 def test_a_call_that_does_not_succeed_is_made_by_botocore(trouble):
     with serving(trouble, ok(Messages=[{"MessageId": "m"}])) as service:
@@ -326,12 +343,25 @@ def test_an_answer_that_takes_too_long_is_not_asked_for_again():
     assert service.callers == [OURS]
 
 
-def test_where_no_call_succeeds_botocore_makes_them_all(caplog):
-    with serving(refused("AccessDenied", 403)) as service:
+@pytest.fixture
+def _impatient(monkeypatch):
+    monkeypatch.setattr("replay.direct._FAILURES_ON_END", 3)
+
+
+class WithoutUs(Service):
+    """Only botocore's calls are answered with success."""
+
+    def answer(self, path, headers, body):
+        self.requests.append((path, headers, body))
+        return refused("AccessDenied", 403) if headers["user-agent"] == OURS else ok()
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_where_no_call_but_botocores_succeeds_it_makes_them_all(caplog):
+    with serving(service=WithoutUs([])) as service:
         client = direct_client(service)
         for _ in range(5):
-            with pytest.raises(client.exceptions.ClientError):
-                client.receive_message(QueueUrl=QUEUE)
+            client.receive_message(QueueUrl=QUEUE)
 
     assert service.callers == [OURS, BOTOCORE] * 3 + [BOTOCORE] * 2
     (record,) = caplog.records
@@ -340,6 +370,18 @@ def test_where_no_call_succeeds_botocore_makes_them_all(caplog):
     assert "403" in record.message
 
 
+@pytest.mark.usefixtures("_impatient")
+def test_what_fails_for_botocore_too_changes_nothing():
+    with serving(refused("OverLimit")) as service:
+        client = direct_client(service)
+        for _ in range(5):
+            with pytest.raises(client.exceptions.OverLimit):
+                client.receive_message(QueueUrl=QUEUE)
+
+    assert service.callers == [OURS, BOTOCORE] * 5
+
+
+@pytest.mark.usefixtures("_impatient")
 def test_calls_that_fail_now_and_then_change_nothing():
     trouble = refused("ServiceUnavailable", 503)
     # Of each three calls two fail here, and botocore's succeed.
@@ -351,13 +393,40 @@ def test_calls_that_fail_now_and_then_change_nothing():
     assert service.callers.count(OURS) == 12
 
 
-def test_connections_that_were_closed_meanwhile_change_nothing():
-    with serving(*[CLOSES, ok()] * 5, ok()) as service:
+def test_a_call_waits_as_long_as_the_client_would():
+    timeout = direct_client(
+        Service([], "http://127.0.0.1:4566"), connect_timeout=3, read_timeout=5
+    )._pool.timeout
+
+    assert (timeout.connect_timeout, timeout.read_timeout) == (3, 5)
+
+
+def test_as_many_connections_as_are_in_use_are_kept():
+    all_are_there = threading.Barrier(4)
+
+    class Busy(Service):
+        def answer(self, path, headers, body):
+            self.requests.append((path, headers, body))
+            all_are_there.wait(20)
+            return ok()
+
+    with serving(service=Busy([])) as service, ThreadPoolExecutor(4) as pool:
+        client = direct_client(service, max_pool_connections=4)
+        for _ in range(2):
+            list(pool.map(lambda _: client.receive_message(QueueUrl=QUEUE), range(4)))
+
+    assert client._pool.num_connections == 4
+    assert service.callers == [OURS] * 8
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_all_that_a_freeze_has_broken_is_made_good_by_botocore():
+    with serving(*[CLOSES, ok()] * 2, ok()) as service:
         client = direct_client(service)
-        for _ in range(6):
+        for _ in range(3):
             client.receive_message(QueueUrl=QUEUE)
 
-    assert service.callers.count(OURS) == 6
+    assert service.callers == [OURS, BOTOCORE] * 2 + [OURS]
 
 
 def test_all_else_is_the_clients_own():
@@ -371,10 +440,25 @@ def test_all_else_is_the_clients_own():
 
 
 def test_without_credentials_the_client_stays_as_it_is():
-    with serving(ok()) as service:
-        client = plain_client(service)
+    client = plain_client(Service([], "http://127.0.0.1:4566"))
 
     assert direct(client, None, "receive_message") is client
+
+
+def test_an_endpoint_with_a_path_is_for_botocore():
+    client = plain_client(Service([], "http://127.0.0.1:4566/sqs"))
+
+    assert direct(client, KEYS, "receive_message") is client
+
+
+def test_behind_a_proxy_the_client_stays_as_it_is(monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:3128")
+    monkeypatch.setenv("no_proxy", "example.com")
+    behind = plain_client(Service([], "https://sqs.eu-west-1.amazonaws.com"))
+    beside = plain_client(Service([], "https://sqs.example.com"))
+
+    assert direct(behind, KEYS, "receive_message") is behind
+    assert direct(beside, KEYS, "receive_message") is not beside
 
 
 # --- TLS ------------------------------------------------------------------------------------------
@@ -383,6 +467,19 @@ def test_without_credentials_the_client_stays_as_it_is():
 def test_a_server_that_nobody_vouches_for_is_told_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
     certificates = write_certificates(tmp_path)
+    with serving(ok(), certificates=certificates) as service, pytest.raises(SSLError):
+        direct_client(service).receive_message(QueueUrl=QUEUE)
+
+    assert not service.requests
+
+
+def test_a_server_of_another_name_is_told_nothing(tmp_path, monkeypatch):
+    authority, certificates = trustme.CA(), write_certificates(tmp_path)
+    other = authority.issue_cert("example.test")
+    authority.cert_pem.write_to_path(certificates.authority)
+    certificates.certificate.write_bytes(b"".join(one.bytes() for one in other.cert_chain_pems))
+    other.private_key_pem.write_to_path(certificates.key)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificates.authority))
     with serving(ok(), certificates=certificates) as service, pytest.raises(SSLError):
         direct_client(service).receive_message(QueueUrl=QUEUE)
 
