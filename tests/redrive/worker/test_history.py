@@ -84,7 +84,7 @@ def test_what_dynamodb_is_too_busy_to_read_is_asked_for_again(bench, dynamodb, m
     assert [job.attempt for job in bench.runs] == [1, 2]
 
 
-@pytest.mark.parametrize("trouble", ["denied", "busy"])
+@pytest.mark.parametrize("trouble", ["denied", "busy", "jobs", "idempotency"])
 def test_a_message_whose_history_is_unknown_is_handed_back_and_uses_no_attempt(
     bench, dynamodb, monkeypatch, trouble, lines
 ):
@@ -95,8 +95,12 @@ def test_a_message_whose_history_is_unknown_is_handed_back_and_uses_no_attempt(
     bench.clock.advance(timedelta(hours=1))
 
     def refuse(RequestItems):  # noqa: N803
-        if trouble == "busy":
-            return {"Responses": {}, "UnprocessedKeys": RequestItems}
+        assert all(of_table["ConsistentRead"] for of_table in RequestItems.values())
+        if trouble != "denied":  # by all keys, or by those of one table
+            unread = {
+                table: RequestItems[table] for table in RequestItems if trouble in (table, "busy")
+            }
+            return {"Responses": {}, "UnprocessedKeys": unread}
         raise ClientError({"Error": {"Code": "AccessDeniedException"}}, "BatchGetItem")
 
     with monkeypatch.context() as denied:
