@@ -454,6 +454,9 @@ def test_an_answer_comes_although_the_last_calls_hang(desk, monkeypatch):
     monkeypatch.setattr(desk.bench.sqs, "receive_message", hanging)
     answer = desk.ask(action="replay")
     hang.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("hop"):
+            thread.join()
     assert answer["complete"] is False
     assert answer["run"] in answer["incomplete"]
 
