@@ -15,22 +15,25 @@ import os
 import socket
 import ssl
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from http.client import HTTPConnection, HTTPSConnection
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-import urllib3
 from botocore.credentials import Credentials
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
-from urllib3.connection import HTTPConnection
 
 # More than the connections that may be broken at once, by a freeze of the Lambda for one.
 _FAILURES_ON_END: Final = 100
 
-_KEEP_ALIVE: Final = (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+# One that was idle for longer may have been closed by the service, or be from before a freeze.
+_IDLE_SECONDS: Final = 10
 
 _logger = logging.getLogger(__name__)
 
@@ -60,15 +63,11 @@ class _Direct:
         self._failures, self._is_off = 0, False
         meta = client.meta
         model, config = meta.service_model, meta.config
-        self._url = meta.endpoint_url.rstrip("/") + "/"
-        self._pool = urllib3.connection_from_url(
-            self._url,
-            maxsize=config.max_pool_connections,
-            timeout=urllib3.Timeout(connect=config.connect_timeout, read=config.read_timeout),
-            socket_options=[*HTTPConnection.default_socket_options, _KEEP_ALIVE],
-            **({"ssl_context": _tls()} if self._url.startswith("https:") else {}),
+        self._url = urlsplit(meta.endpoint_url)
+        self._connections = Connections(
+            self._url, connect_timeout=config.connect_timeout, read_timeout=config.read_timeout
         )
-        self._signer = Signer(credentials, meta.region_name, model.signing_name, self._url)
+        self._signer = Signer(credentials, meta.region_name, model.signing_name, self._url.netloc)
         self._target = model.metadata["targetPrefix"]
         self._headers = {
             "Content-Type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
@@ -88,8 +87,8 @@ class _Direct:
             return plain(**parameters)
         try:
             answer = self._post(operation, json.dumps(parameters, default=_base64).encode())
-        except urllib3.exceptions.ReadTimeoutError as error:
-            raise ReadTimeoutError(endpoint_url=self._url, error=error) from None
+        except ReadTimeoutError:
+            raise
         except Exception as error:
             answer = plain(**parameters)  # what fails there too, is not for want of botocore
             self._note_failure(error)
@@ -100,29 +99,84 @@ class _Direct:
     def _post(self, operation: str, body: bytes) -> Any:
         headers = {"X-Amz-Target": f"{self._target}.{operation}", **self._headers}
         headers |= self._signer.sign(headers, body)
-        response = self._pool.urlopen("POST", self._signer.path, body, headers, retries=False)
-        if response.status != 200:
-            raise ValueError(f"HTTP status {response.status}")
-        return _read(response.data)
+        status, answer = self._connections.post(body, headers)
+        if status != 200:
+            raise ValueError(f"HTTP status {status}")
+        return _read(answer)
 
     def _note_failure(self, error: Exception) -> None:
         self._failures += 1
         if self._failures >= _FAILURES_ON_END and not self._is_off:
             self._is_off = True
-            _logger.warning("from now on botocore makes every call to %s: %r", self._url, error)
+            _logger.warning(
+                "from now on botocore makes every call to %s: %r", self._url.geturl(), error
+            )
+
+
+class Connections:
+    """Those to the service at `url`, which are kept open; times are in seconds."""
+
+    def __init__(self, url: SplitResult, *, connect_timeout: float, read_timeout: float) -> None:
+        self._url, self._host, self._port = url.geturl(), url.hostname or "", url.port
+        self._tls = _tls() if url.scheme == "https" else None
+        self._connect_timeout, self._read_timeout = connect_timeout, read_timeout
+        # The last one used is taken first, with the time of its use.
+        self._idle: deque[tuple[float, HTTPConnection]] = deque()
+        weakref.finalize(self, _close_all, self._idle)
+
+    def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        """The answer's status and body.
+
+        Raises botocore's ReadTimeoutError where none came in time, and else what `http.client`
+        raises.
+        """
+        connection = self._take()
+        try:
+            connection.request("POST", "/", body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except TimeoutError as error:
+            connection.close()
+            raise ReadTimeoutError(endpoint_url=self._url, error=error) from None
+        except BaseException:
+            connection.close()
+            raise
+        if not response.will_close:
+            self._idle.append((time.monotonic(), connection))
+        return response.status, answer
+
+    def _take(self) -> HTTPConnection:
+        while self._idle:
+            with suppress(IndexError):  # another thread has taken it
+                used_at, connection = self._idle.pop()
+                if time.monotonic() - used_at < _IDLE_SECONDS:
+                    return connection
+                connection.close()
+        return self._connect()
+
+    def _connect(self) -> HTTPConnection:
+        connection = (
+            HTTPSConnection(
+                self._host, self._port, timeout=self._connect_timeout, context=self._tls
+            )
+            if self._tls
+            else HTTPConnection(self._host, self._port, timeout=self._connect_timeout)
+        )
+        connection.connect()
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.sock.settimeout(self._read_timeout)
+        return connection
 
 
 class Signer:
-    """Signature Version 4 of a POST to `url` whose body is whole.
+    """Signature Version 4 of a POST to the path `/` of `host`.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
     """
 
-    def __init__(self, credentials: Credentials, region: str, service: str, url: str) -> None:
-        self._credentials = credentials
+    def __init__(self, credentials: Credentials, region: str, service: str, host: str) -> None:
+        self._credentials, self._host = credentials, host
         self._scope = f"{region}/{service}/aws4_request"
-        parts = urlsplit(url)
-        self._host, self.path = parts.netloc, parts.path
         self._key: tuple[tuple[str, str], bytes] = ("", ""), b""
 
     def sign(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
@@ -137,7 +191,7 @@ class Signer:
         del signed["user-agent"]  # a proxy may change it
         names = ";".join(sorted(signed))
         lines = "\n".join(f"{name}:{signed[name]}" for name in sorted(signed))
-        request = f"POST\n{self.path}\n\n{lines}\n\n{names}\n{hashlib.sha256(body).hexdigest()}"
+        request = f"POST\n/\n\n{lines}\n\n{names}\n{hashlib.sha256(body).hexdigest()}"
         scope = f"{now[:8]}/{self._scope}"
         text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
         key = self._key_for(str(credentials.secret_key), scope)
@@ -157,6 +211,11 @@ class Signer:
                 key = hmac.digest(key, part.encode(), "sha256")
             self._key = (secret, scope), key
         return key
+
+
+def _close_all(idle: deque[tuple[float, HTTPConnection]]) -> None:
+    for _, connection in idle:
+        connection.close()
 
 
 def _tls() -> ssl.SSLContext:

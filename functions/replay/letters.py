@@ -139,10 +139,10 @@ def with_history(letter: DeadLetter, history: History) -> DeadLetter:
     known: dict[str, Any] = {}
     if history.succeeded:
         known["succeeded"] = True
-    if history.replays is not None:
+    if history.replays is not None and history.replays != letter.replays:
         known["replays"] = history.replays
     cause = history.cause
-    if history.dead and cause:
+    if history.dead and cause and cause != letter.envelope.cause:
         known |= {
             "cause": cause.type,
             "fingerprint": cause.fingerprint,
@@ -207,15 +207,16 @@ def forced(letter: DeadLetter) -> DeadLetter:
 
 def replayed(letter: DeadLetter) -> Envelope:
     """What the message says of itself when it is sent again."""
-    return replace(
-        letter.envelope,
+    before = letter.envelope
+    return Envelope(
         id=letter.job_id,
         message_id=letter.original_id,
         queue=letter.queue_url,
         sent_at=None if letter.sent_at is None else iso_time(letter.sent_at),
+        expires_at=before.expires_at,
         replays=letter.replays + 1,
         force=letter.force,
-        cause=None,
+        metadata=before.metadata,
     )
 
 

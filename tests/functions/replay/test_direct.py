@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -46,7 +47,7 @@ SILENT = ()
 
 @dataclass
 class Service:
-    """Gives these answers in turn, the last one for ever: each a status and a body."""
+    """Gives these answers in turn, the last one for ever: status, body, and headers if any."""
 
     answers: list[Any]
     url: str = ""
@@ -81,9 +82,11 @@ def serving(*answers: Any, certificates=None, service: Service | None = None):
             if not answer:
                 self.close_connection = True
                 return
-            status, text = answer
+            status, text, *more = answer
             self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
+            headers = {"Content-Length": len(text)} | dict(*more)
+            for name, value in headers.items():
+                self.send_header(name, str(value))
             self.end_headers()
             self.wfile.write(text)
 
@@ -193,17 +196,17 @@ _text = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1)
 @given(
     body=st.binary(),
     credentials=st.builds(Credentials, _text, st.text(min_size=1), st.none() | _text),
-    url=st.sampled_from(["https://sqs.eu-west-1.amazonaws.com/", "http://127.0.0.1:4566/"]),
+    host=st.sampled_from(["sqs.eu-west-1.amazonaws.com", "127.0.0.1:4566"]),
 )
-def test_a_request_has_botocores_signature(body, credentials, url):
+def test_a_request_has_botocores_signature(body, credentials, host):
     headers = {"X-Amz-Target": "AmazonSQS.ReceiveMessage", "User-Agent": OURS, "Content-Type": "c"}
 
-    ours = Signer(credentials, "eu-west-1", "sqs", url).sign(headers, body)
+    ours = Signer(credentials, "eu-west-1", "sqs", host).sign(headers, body)
 
-    assert ours == signed_by_botocore(credentials, url, headers, body, ours["X-Amz-Date"])
+    assert ours == signed_by_botocore(credentials, host, headers, body, ours["X-Amz-Date"])
 
 
-def signed_by_botocore(credentials, url, headers, body, date):
+def signed_by_botocore(credentials, host, headers, body, date):
     class At(auth.SigV4Auth):
         """At the moment of the other signature."""
 
@@ -211,15 +214,15 @@ def signed_by_botocore(credentials, url, headers, body, date):
             request.context["timestamp"] = date
             super()._modify_request_before_signing(request)
 
-    request = AWSRequest("POST", url, headers, body)
+    request = AWSRequest("POST", f"https://{host}/", headers, body)
     At(credentials, "sqs", "eu-west-1").add_auth(request)
     return {name: value for name, value in request.headers.items() if name not in headers}
 
 
 def test_a_new_day_and_a_new_secret_have_a_new_key(monkeypatch):
-    url, headers = "https://sqs.eu-west-1.amazonaws.com/", {"User-Agent": OURS}
+    host, headers = "sqs.eu-west-1.amazonaws.com", {"User-Agent": OURS}
     credentials = Credentials("AKIAEXAMPLE", "secret")
-    signer = Signer(credentials, "eu-west-1", "sqs", url)
+    signer = Signer(credentials, "eu-west-1", "sqs", host)
 
     for date, secret in (
         ("20261129T235959Z", "secret"),
@@ -231,7 +234,7 @@ def test_a_new_day_and_a_new_secret_have_a_new_key(monkeypatch):
         monkeypatch.setattr("replay.direct.time.strftime", lambda *_, date=date: date)
         ours = signer.sign(headers, b"{}")
 
-        assert ours == signed_by_botocore(credentials, url, headers, b"{}", date)
+        assert ours == signed_by_botocore(credentials, host, headers, b"{}", date)
 
 
 def test_credentials_that_changed_are_used():
@@ -311,7 +314,14 @@ def test_the_answer_is_as_boto3_has_it(name, method, answer):
 
 @pytest.mark.parametrize(
     "trouble",
-    [refused("ServiceUnavailable", 503), (302, b"{}"), (200, b"{"), (200, b"[]"), CLOSES],
+    [
+        refused("ServiceUnavailable", 503),
+        (302, b"{}"),
+        (200, b"{"),
+        (200, b"[]"),
+        (200, b"{}", {"Content-Length": 3, "Connection": "close"}),  # cut off
+        CLOSES,
+    ],
     ids=str,
 )
 def test_a_call_that_does_not_succeed_is_made_by_botocore(trouble):
@@ -393,15 +403,21 @@ def test_calls_that_fail_now_and_then_change_nothing():
     assert service.callers.count(OURS) == 12
 
 
-def test_a_call_waits_as_long_as_the_client_would():
-    timeout = direct_client(
-        Service([], "http://127.0.0.1:4566"), connect_timeout=3, read_timeout=5
-    )._pool.timeout
+@pytest.fixture
+def connected(monkeypatch):
+    """The connections that were made, with the time that each might take."""
+    made, connect = [], HTTPConnection.connect
 
-    assert (timeout.connect_timeout, timeout.read_timeout) == (3, 5)
+    def noted(connection):
+        if connection.__class__ is HTTPConnection:  # botocore has a class of its own
+            made.append(connection.timeout)
+        connect(connection)
+
+    monkeypatch.setattr(HTTPConnection, "connect", noted)
+    return made
 
 
-def test_as_many_connections_as_are_in_use_are_kept():
+def test_as_many_connections_as_are_in_use_are_kept(connected):
     all_are_there = threading.Barrier(4)
 
     class Busy(Service):
@@ -411,12 +427,33 @@ def test_as_many_connections_as_are_in_use_are_kept():
             return ok()
 
     with serving(service=Busy([])) as service, ThreadPoolExecutor(4) as pool:
-        client = direct_client(service, max_pool_connections=4)
+        client = direct_client(service, connect_timeout=3)
         for _ in range(2):
             list(pool.map(lambda _: client.receive_message(QueueUrl=QUEUE), range(4)))
 
-    assert client._pool.num_connections == 4
+    assert connected == [3] * 4
     assert service.callers == [OURS] * 8
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(connected, monkeypatch):
+    with serving(ok()) as service:
+        client = direct_client(service)
+        for now in (0, 9, 18, 28):
+            monkeypatch.setattr("replay.direct.time.monotonic", lambda now=now: now)
+            client.receive_message(QueueUrl=QUEUE)
+
+    assert len(connected) == 2
+    assert service.callers == [OURS] * 4
+
+
+def test_a_connection_that_the_service_ends_is_not_used_again(connected):
+    with serving((200, b"{}", {"Connection": "close"})) as service:
+        client = direct_client(service)
+        for _ in range(2):
+            client.receive_message(QueueUrl=QUEUE)
+
+    assert len(connected) == 2
+    assert service.callers == [OURS] * 2
 
 
 @pytest.mark.usefixtures("_impatient")
