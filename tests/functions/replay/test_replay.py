@@ -596,6 +596,16 @@ def test_long_groups_keep_their_order_too(fifo_desk):
         assert len(of_group) == 40
 
 
+def test_a_forced_replay_arrives_after_a_plain_one_that_was_killed_before_its_delete(fifo_desk):
+    send_group(fifo_desk, "A1")
+    fifo_desk.run(PermanentError())
+    letter = fifo_desk.bench.dead.messages[0]
+    fifo_desk.ask(action="replay")
+    fifo_desk.bench.dead.messages.append(replace(letter, visible_at=0))
+    fifo_desk.ask(action="replay", force=True)
+    assert fifo_desk.waiting() == ["A1", "A1"]
+
+
 def test_a_replay_within_five_minutes_arrives_and_the_same_one_twice_arrives_once(fifo_desk):
     send_group(fifo_desk, "A1")
     fifo_desk.run(PermanentError())
