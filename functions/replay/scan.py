@@ -79,7 +79,8 @@ class Scan:
         self._ended = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="renewer", daemon=True)
         self._known: set[str] = set()
-        self._largest = limits.MESSAGE_BYTES  # of the last bodies; before the first, the worst
+        # Of the last messages; before the first, the worst.
+        self._largest = limits.MESSAGE_BYTES
         self._counted = self._in_vain = 0
         self.not_given_back: str | None = None
 
@@ -211,9 +212,9 @@ class Scan:
                 return handful, not self._halt.stopped
             new = [one for one in map(Received.read, messages) if self._hold(one)]
             handful += new
-            sizes = [sys.getsizeof(one.message.body) for one in new]
+            sizes = [_in_memory(one) for one in new]
             size += sum(sizes)
-            self._largest = max(sizes, default=1)
+            self._largest = max(*sizes, self._largest // 2, 1)
         return handful, False
 
     def _room_for(self, most: int, bytes_: int) -> int:
@@ -311,6 +312,12 @@ class Scan:
             for id_ in ids:
                 self._held.pop(id_, None)
                 self._removed.add(id_)
+
+
+def _in_memory(received: Received) -> int:
+    """About how many bytes it takes here."""
+    values = (value for one in received.message.attributes.values() for value in one.values())
+    return sys.getsizeof(received.message.body) + sum(map(sys.getsizeof, values))
 
 
 def chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
