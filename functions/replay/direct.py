@@ -25,7 +25,6 @@ from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from botocore.credentials import Credentials
-from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
@@ -42,9 +41,7 @@ def direct(client: Any, credentials: Credentials | None, *methods: str) -> Any:
     """The client, with these methods made faster; `credentials` are those of its session.
 
     For SQS and DynamoDB. What such a method returns is as boto3 has it, without
-    `ResponseMetadata`. A call that fails may be made once more than the client's settings say; an
-    answer that does not come within its read timeout is not asked for again, and botocore's
-    ReadTimeoutError is raised.
+    `ResponseMetadata`. A call that fails may be made once more than the client's settings say.
 
     Without credentials, behind a proxy, and for an endpoint with a path, it is the client itself.
     """
@@ -67,9 +64,10 @@ class _Direct:
         self._connections = Connections(
             self._url, connect_timeout=config.connect_timeout, read_timeout=config.read_timeout
         )
-        self._signer = Signer(credentials, meta.region_name, model.signing_name, self._url.netloc)
+        self._signer = Signer(credentials, meta.region_name, model.signing_name)
         self._target = model.metadata["targetPrefix"]
         self._headers = {
+            "Host": self._url.netloc,
             "Content-Type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
             "User-Agent": config.user_agent_extra or "redrive",
         }
@@ -87,8 +85,6 @@ class _Direct:
             return plain(**parameters)
         try:
             answer = self._post(operation, json.dumps(parameters, default=_base64).encode())
-        except ReadTimeoutError:
-            raise
         except Exception as error:
             answer = plain(**parameters)  # what fails there too, is not for want of botocore
             self._note_failure(error)
@@ -117,7 +113,7 @@ class Connections:
     """Those to the service at `url`, which are kept open; times are in seconds."""
 
     def __init__(self, url: SplitResult, *, connect_timeout: float, read_timeout: float) -> None:
-        self._url, self._host, self._port = url.geturl(), url.hostname or "", url.port
+        self._host, self._port = url.hostname or "", url.port
         self._tls = _tls() if url.scheme == "https" else None
         self._connect_timeout, self._read_timeout = connect_timeout, read_timeout
         # The last one used is taken first, with the time of its use.
@@ -125,19 +121,12 @@ class Connections:
         weakref.finalize(self, _close_all, self._idle)
 
     def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-        """The answer's status and body.
-
-        Raises botocore's ReadTimeoutError where none came in time, and else what `http.client`
-        raises.
-        """
+        """The answer's status and body; raises what `http.client` and sockets raise."""
         connection = self._take()
         try:
             connection.request("POST", "/", body, headers)
             response = connection.getresponse()
             answer = response.read()
-        except TimeoutError as error:
-            connection.close()
-            raise ReadTimeoutError(endpoint_url=self._url, error=error) from None
         except BaseException:
             connection.close()
             raise
@@ -169,25 +158,24 @@ class Connections:
 
 
 class Signer:
-    """Signature Version 4 of a POST to the path `/` of `host`.
+    """Signature Version 4 of a POST to the path `/`.
 
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
     """
 
-    def __init__(self, credentials: Credentials, region: str, service: str, host: str) -> None:
-        self._credentials, self._host = credentials, host
+    def __init__(self, credentials: Credentials, region: str, service: str) -> None:
+        self._credentials = credentials
         self._scope = f"{region}/{service}/aws4_request"
         self._key: tuple[tuple[str, str], bytes] = ("", ""), b""
 
     def sign(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        """The headers that a request with these headers needs besides."""
+        """The headers that a request with these headers, `Host` among them, needs besides."""
         credentials = self._credentials.get_frozen_credentials()
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         added = {"X-Amz-Date": now}
         if credentials.token:
             added["X-Amz-Security-Token"] = credentials.token
         signed = {name.lower(): value for name, value in (headers | added).items()}
-        signed["host"] = self._host
         del signed["user-agent"]  # a proxy may change it
         names = ";".join(sorted(signed))
         lines = "\n".join(f"{name}:{signed[name]}" for name in sorted(signed))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # A client gives up after 60 s without an answer, and invokes once more; an answer comes within 45.
 # After the work's time, calls under way must end, and what was read must be given back.
 # https://docs.aws.amazon.com/botocore/latest/reference/config.html (read_timeout)
-SECONDS_TO_WORK: Final = 26.0
+SECONDS_TO_WORK: Final = 22.0
 ANSWER_SECONDS: Final = 43.0
 _SECONDS_TO_END: Final = 30.0
 _CALL_SECONDS: Final = 5.0
@@ -122,6 +122,7 @@ class ReplayFunction:
             )
             return make(service, config=config)
 
+        # A direct call takes thrice its time at most: the client may make it twice more.
         credentials = session.get_credentials()
         dynamodb = self._dynamodb or direct(client("dynamodb", 2), credentials, "batch_get_item")
         sqs = self._sqs or direct(

@@ -18,7 +18,7 @@ from botocore import auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
-from botocore.exceptions import ReadTimeoutError, SSLError
+from botocore.exceptions import SSLError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -199,14 +199,14 @@ _text = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1)
     host=st.sampled_from(["sqs.eu-west-1.amazonaws.com", "127.0.0.1:4566"]),
 )
 def test_a_request_has_botocores_signature(body, credentials, host):
-    headers = {"X-Amz-Target": "AmazonSQS.ReceiveMessage", "User-Agent": OURS, "Content-Type": "c"}
+    headers = {"X-Amz-Target": "AmazonSQS.ReceiveMessage", "User-Agent": OURS, "Host": host}
 
-    ours = Signer(credentials, "eu-west-1", "sqs", host).sign(headers, body)
+    ours = Signer(credentials, "eu-west-1", "sqs").sign(headers, body)
 
-    assert ours == signed_by_botocore(credentials, host, headers, body, ours["X-Amz-Date"])
+    assert ours == signed_by_botocore(credentials, headers, body, ours["X-Amz-Date"])
 
 
-def signed_by_botocore(credentials, host, headers, body, date):
+def signed_by_botocore(credentials, headers, body, date):
     class At(auth.SigV4Auth):
         """At the moment of the other signature."""
 
@@ -214,15 +214,15 @@ def signed_by_botocore(credentials, host, headers, body, date):
             request.context["timestamp"] = date
             super()._modify_request_before_signing(request)
 
-    request = AWSRequest("POST", f"https://{host}/", headers, body)
+    request = AWSRequest("POST", f"https://{headers['Host']}/", headers, body)
     At(credentials, "sqs", "eu-west-1").add_auth(request)
     return {name: value for name, value in request.headers.items() if name not in headers}
 
 
 def test_a_new_day_and_a_new_secret_have_a_new_key(monkeypatch):
-    host, headers = "sqs.eu-west-1.amazonaws.com", {"User-Agent": OURS}
+    headers = {"User-Agent": OURS, "Host": "sqs.eu-west-1.amazonaws.com"}
     credentials = Credentials("AKIAEXAMPLE", "secret")
-    signer = Signer(credentials, "eu-west-1", "sqs", host)
+    signer = Signer(credentials, "eu-west-1", "sqs")
 
     for date, secret in (
         ("20261129T235959Z", "secret"),
@@ -234,7 +234,7 @@ def test_a_new_day_and_a_new_secret_have_a_new_key(monkeypatch):
         monkeypatch.setattr("replay.direct.time.strftime", lambda *_, date=date: date)
         ours = signer.sign(headers, b"{}")
 
-        assert ours == signed_by_botocore(credentials, host, headers, b"{}", date)
+        assert ours == signed_by_botocore(credentials, headers, b"{}", date)
 
 
 def test_credentials_that_changed_are_used():
@@ -346,11 +346,20 @@ def test_what_json_cannot_hold_is_for_boto3_to_refuse():
     assert not service.requests
 
 
-def test_an_answer_that_takes_too_long_is_not_asked_for_again():
-    with serving(SILENT) as service, pytest.raises(ReadTimeoutError):
+def test_an_answer_that_takes_too_long_is_asked_for_again():
+    with serving(SILENT, ok()) as service:
         direct_client(service, read_timeout=0.05).receive_message(QueueUrl=QUEUE)
 
-    assert service.callers == [OURS]
+    assert service.callers == [OURS, BOTOCORE]
+
+
+def test_the_service_is_named_as_its_url_has_it():
+    with serving(ok()) as service:
+        service.url = service.url.replace("127.0.0.1", "LOCALHOST")
+        direct_client(service).receive_message(QueueUrl=QUEUE)
+
+    ((_, headers, _),) = service.requests
+    assert headers["host"] == service.url.removeprefix("http://")
 
 
 @pytest.fixture
