@@ -43,13 +43,17 @@ def direct(client: Any, credentials: Credentials | None, *methods: str) -> Any:
     For SQS and DynamoDB. What such a method returns is as boto3 has it, without
     `ResponseMetadata`. A call that fails may be made once more than the client's settings say.
 
-    Without credentials, behind a proxy, and for an endpoint with a path, it is the client itself.
+    Without credentials, behind a proxy, for an endpoint with a path, and with certificates that
+    cannot be read, it is the client itself.
     """
     url = urlsplit(client.meta.endpoint_url)
     has_proxy = url.scheme in get_environ_proxies(client.meta.endpoint_url)
     if credentials is None or has_proxy or url.path.strip("/"):
         return client
-    return _Direct(client, credentials, methods)
+    try:
+        return _Direct(client, credentials, methods)
+    except OSError:
+        return client
 
 
 class _Direct:
@@ -113,9 +117,12 @@ class Connections:
     """Those to the service at `url`, which are kept open; times are in seconds."""
 
     def __init__(self, url: SplitResult, *, connect_timeout: float, read_timeout: float) -> None:
-        self._host, self._port = url.hostname or "", url.port
-        self._tls = _tls() if url.scheme == "https" else None
-        self._connect_timeout, self._read_timeout = connect_timeout, read_timeout
+        # The certificates are read once: botocore does it for each connection, in 20 ms.
+        kind: Any = (
+            partial(HTTPSConnection, context=_tls()) if url.scheme == "https" else HTTPConnection
+        )
+        self._new = partial(kind, url.hostname, url.port, timeout=connect_timeout)
+        self._read_timeout = read_timeout
         # The last one used is taken first, with the time of its use.
         self._idle: deque[tuple[float, HTTPConnection]] = deque()
         weakref.finalize(self, _close_all, self._idle)
@@ -135,8 +142,8 @@ class Connections:
         return response.status, answer
 
     def _take(self) -> HTTPConnection:
-        while self._idle:
-            with suppress(IndexError):  # another thread has taken it
+        with suppress(IndexError):  # there is none, or no more
+            while True:
                 used_at, connection = self._idle.pop()
                 if time.monotonic() - used_at < _IDLE_SECONDS:
                     return connection
@@ -144,13 +151,7 @@ class Connections:
         return self._connect()
 
     def _connect(self) -> HTTPConnection:
-        connection = (
-            HTTPSConnection(
-                self._host, self._port, timeout=self._connect_timeout, context=self._tls
-            )
-            if self._tls
-            else HTTPConnection(self._host, self._port, timeout=self._connect_timeout)
-        )
+        connection: HTTPConnection = self._new()
         connection.connect()
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.sock.settimeout(self._read_timeout)
@@ -207,7 +208,6 @@ def _close_all(idle: deque[tuple[float, HTTPConnection]]) -> None:
 
 
 def _tls() -> ssl.SSLContext:
-    # One for all connections: botocore reads the certificates for each, in 20 ms.
     cafile = os.environ.get("AWS_CA_BUNDLE") or get_cert_path(verify=True)
     return ssl.create_default_context(cafile=cafile)
 

@@ -497,6 +497,13 @@ def test_an_endpoint_with_a_path_is_for_botocore():
     assert direct(client, KEYS, "receive_message") is client
 
 
+def test_certificates_that_cannot_be_read_are_for_botocore_to_complain_of(monkeypatch):
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/no/such/file")
+    client = plain_client(Service([], "https://127.0.0.1:4566"))
+
+    assert direct(client, KEYS, "receive_message") is client
+
+
 def test_behind_a_proxy_the_client_stays_as_it_is(monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:3128")
     monkeypatch.setenv("no_proxy", "example.com")
