@@ -25,9 +25,6 @@ _MESSAGES_A_READ: Final = 50
 _READS: Final = 3  # of what DynamoDB leaves unprocessed when it is busy
 _PAUSE_SECONDS: Final = 0.1
 
-# A message's row, under its job.
-_MESSAGE: Final = "message#"
-
 Item: TypeAlias = dict[str, Any]
 # The partition and, in the jobs table, the sort key.
 Name: TypeAlias = tuple[str, str | None]
@@ -200,8 +197,8 @@ class JobsTable:
         found, unread = self._get({self._jobs: rows.values(), self._idempotency: records.values()})
         histories = {}
         for one in asked:
-            row = one.job_id, f"{_MESSAGE}{one.message_id}"
-            record = one.record_id, None
+            row = _name(_row_key(one.job_id, one.message_id))
+            record = _name(_record_key(one.record_id))
             if row in unread or record in unread:
                 continue
             # A row that another version wrote keeps its own message back, not the whole batch.
@@ -243,7 +240,7 @@ def _expiration() -> Item:
 
 
 def _row_key(job_id: str, message_id: str) -> Item:
-    return {"id": {"S": job_id}, "record": {"S": f"{_MESSAGE}{message_id}"}}
+    return {"id": {"S": job_id}, "record": {"S": f"message#{message_id}"}}
 
 
 def _record_key(record_id: str) -> Item:
