@@ -136,6 +136,7 @@ def asked_about(received: Received, destination: Destination) -> tuple[DeadLette
 
 def with_history(letter: DeadLetter, history: History) -> DeadLetter:
     """The letter as the tables know it: where both say something, the tables decide."""
+    # What both say alike needs no copy of the letter.
     known: dict[str, Any] = {}
     if history.succeeded:
         known["succeeded"] = True
@@ -207,16 +208,15 @@ def forced(letter: DeadLetter) -> DeadLetter:
 
 def replayed(letter: DeadLetter) -> Envelope:
     """What the message says of itself when it is sent again."""
-    before = letter.envelope
-    return Envelope(
+    return replace(
+        letter.envelope,
         id=letter.job_id,
         message_id=letter.original_id,
         queue=letter.queue_url,
         sent_at=None if letter.sent_at is None else iso_time(letter.sent_at),
-        expires_at=before.expires_at,
         replays=letter.replays + 1,
         force=letter.force,
-        metadata=before.metadata,
+        cause=None,
     )
 
 
