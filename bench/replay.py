@@ -2,7 +2,7 @@
 
 All three on one core against one endpoint that takes 10 ms a call, timed by that endpoint from the
 first call to the last answer: the start of Python and Node, and the making of clients, are not in
-it. A long poll of the empty queue takes 10 ms like any call. `floor` is what boto3 takes on the
+it. A long poll of the empty queue takes 10 ms like any call. `by_boto3` is what boto3 takes on the
 same core for the calls that ours needs, from as many threads, with nothing around; ours makes them
 without botocore (see `replay.direct`).
 """
@@ -45,7 +45,7 @@ ROUNDS = 5
 PEER_ROUNDS = 3
 MESSAGES = 20_000
 # The others are as fast with few as with many.
-FLOOR_MESSAGES = 5_000
+BOTO3_MESSAGES = 5_000
 LOOP_MESSAGES = 500
 PEER_MESSAGES = 100
 
@@ -63,7 +63,7 @@ class ReplayResult:
     """
 
     ours: float
-    floor: float
+    by_boto3: float
     loop: float
     peer: float | None
     calls: Mapping[str, float]
@@ -92,25 +92,25 @@ def measure(endpoint: Endpoint) -> ReplayResult:
     def loop() -> None:
         _loop(sqs, source, destination)
 
-    def floor() -> None:
-        _floor(sqs, dynamodb, source, destination)
+    def by_boto3() -> None:
+        _by_boto3(sqs, dynamodb, source, destination)
 
-    for way in (replay, floor):  # connections, imports
+    for way in (replay, by_boto3):  # connections, imports
         rate(LOOP_MESSAGES, way)
-    ours, floors, loops, peers, cpu = [], [], [], [], 0.0
+    ours, plain, loops, peers, cpu = [], [], [], [], 0.0
     calls: Counter[str] = Counter()
     for round_ in range(ROUNDS):
         before = time.process_time()
         ours.append(rate(MESSAGES, replay))
         cpu += time.process_time() - before
         calls += endpoint.take_calls()
-        floors.append(rate(FLOOR_MESSAGES, floor))
+        plain.append(rate(BOTO3_MESSAGES, by_boto3))
         loops.append(rate(LOOP_MESSAGES, loop))
         if PEER.exists() and round_ < PEER_ROUNDS:
             peers.append(rate(PEER_MESSAGES, lambda: _replay_aws_dlq(source, destination)))
     return ReplayResult(
         ours=statistics.median(ours),
-        floor=statistics.median(floors),
+        by_boto3=statistics.median(plain),
         loop=statistics.median(loops),
         peer=statistics.median(peers) if peers else None,
         calls={name: count / ROUNDS / MESSAGES for name, count in calls.items()},
@@ -147,7 +147,7 @@ def _loop(sqs: "SQSClient", source: str, destination: str) -> None:
         _delete(sqs, source, messages)
 
 
-def _floor(sqs: "SQSClient", dynamodb: "DynamoDBClient", source: str, destination: str) -> None:
+def _by_boto3(sqs: "SQSClient", dynamodb: "DynamoDBClient", source: str, destination: str) -> None:
     def work(_: int) -> None:
         while handful := [found for _ in range(5) if (found := _receive(sqs, source))]:
             dynamodb.batch_get_item(RequestItems=_keys(handful))
