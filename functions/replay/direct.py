@@ -1,7 +1,7 @@
-"""A client's busiest calls at a third of their CPU, which is what bounds a replay.
+"""A client's busiest calls at less CPU, which is what bounds a replay.
 
-Botocore takes a millisecond of CPU for a call, most of it to build, sign and parse what a plain
-call of a service that speaks JSON needs little of. Here, one that succeeds is made without it.
+Most of what botocore takes for a call goes into building, signing and parsing, of which a plain
+call of a service that speaks JSON needs little. Here, one that succeeds is made without it.
 Whatever else comes of one is left to botocore, which makes the call again, repeats it, and raises
 its own errors.
 """

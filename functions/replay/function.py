@@ -112,7 +112,6 @@ class ReplayFunction:
 
     def _build(self) -> Environment:
         settings = self._settings or Settings.from_environment()
-
         session = boto3.Session()
 
         def client(service: str, attempts: int) -> Any:
