@@ -163,6 +163,16 @@ def test_a_replay_sends_everything_back_as_it_was(desk):
     assert desk.dead() == []
 
 
+def test_what_the_publisher_said_is_said_again(desk):
+    said = {"expires_at": now(3600), "tenant": "t-1"}
+    attributes = {"redrive": text(json.dumps({"v": 1, **said}))}
+    desk.bench.send('{"id": "a"}', MessageAttributes=attributes)
+    desk.run(PermanentError())
+    desk.ask(action="replay")
+    (envelope,) = envelopes(desk)
+    assert {"expires_at": envelope.expires_at, **envelope.metadata} == said
+
+
 def test_a_replayed_job_starts_at_no_attempts(desk):
     desk.die("a")
     desk.ask(action="replay")

@@ -65,6 +65,20 @@ def test_redelivered_messages_are_read_fifty_to_a_call(bench, dynamodb, monkeypa
     assert {job.attempt for job in bench.runs[60:]} == {2}
 
 
+def test_what_was_written_a_moment_ago_is_read(bench, dynamodb, monkeypatch):
+    batch_get_item, consistent = dynamodb.batch_get_item, []
+
+    def noted(RequestItems):  # noqa: N803
+        consistent.extend(of_table["ConsistentRead"] for of_table in RequestItems.values())
+        return batch_get_item(RequestItems=RequestItems)
+
+    bench.send({"id": "a"})
+    worker = bench.worker(lambda job: 1 / 0 if job.attempt == 1 else None)
+    monkeypatch.setattr(dynamodb, "batch_get_item", noted)
+    bench.deliver_until_settled(worker)
+    assert consistent == [True, True]  # of both tables, for the second attempt
+
+
 def test_what_dynamodb_is_too_busy_to_read_is_asked_for_again(bench, dynamodb, monkeypatch):
     monkeypatch.setattr("redrive.worker.jobs_table._PAUSE_SECONDS", 0)
     bench.send({"id": "a"})
@@ -95,7 +109,6 @@ def test_a_message_whose_history_is_unknown_is_handed_back_and_uses_no_attempt(
     bench.clock.advance(timedelta(hours=1))
 
     def refuse(RequestItems):  # noqa: N803
-        assert all(of_table["ConsistentRead"] for of_table in RequestItems.values())
         if trouble != "denied":  # by all keys, or by those of one table
             unread = {
                 table: RequestItems[table] for table in RequestItems if trouble in (table, "busy")
