@@ -7,32 +7,21 @@ its own errors.
 """
 
 import base64
-import hashlib
-import hmac
 import json
 import logging
-import os
-import socket
-import ssl
-import time
-import weakref
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from http.client import HTTPConnection, HTTPSConnection
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from botocore.credentials import Credentials
-from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
+
+from replay.connections import Connections
+from replay.signature import Signer
 
 # More than the connections that may be broken at once, by a freeze of the Lambda for one.
 _FAILURES_ON_END: Final = 100
-
-# One that was idle for longer may have been closed by the service, or be from before a freeze.
-_IDLE_SECONDS: Final = 10
 
 _logger = logging.getLogger(__name__)
 
@@ -111,105 +100,6 @@ class _Direct:
             _logger.warning(
                 "from now on botocore makes every call to %s: %r", self._url.geturl(), error
             )
-
-
-class Connections:
-    """Those to the service at `url`, which are kept open; times are in seconds."""
-
-    def __init__(self, url: SplitResult, *, connect_timeout: float, read_timeout: float) -> None:
-        # The certificates are read once: botocore does it for each connection, in 20 ms.
-        kind: Any = (
-            partial(HTTPSConnection, context=_tls()) if url.scheme == "https" else HTTPConnection
-        )
-        self._new = partial(kind, url.hostname, url.port, timeout=connect_timeout)
-        self._read_timeout = read_timeout
-        # The last one used is taken first, with the time of its use.
-        self._idle: deque[tuple[float, HTTPConnection]] = deque()
-        weakref.finalize(self, _close_all, self._idle)
-
-    def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-        """The answer's status and body; raises what `http.client` and sockets raise."""
-        connection = self._take()
-        try:
-            connection.request("POST", "/", body, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        except BaseException:
-            connection.close()
-            raise
-        if not response.will_close:
-            self._idle.append((time.monotonic(), connection))
-        return response.status, answer
-
-    def _take(self) -> HTTPConnection:
-        with suppress(IndexError):  # there is none, or no more
-            while True:
-                used_at, connection = self._idle.pop()
-                if time.monotonic() - used_at < _IDLE_SECONDS:
-                    return connection
-                connection.close()
-        return self._connect()
-
-    def _connect(self) -> HTTPConnection:
-        connection: HTTPConnection = self._new()
-        connection.connect()
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.sock.settimeout(self._read_timeout)
-        return connection
-
-
-class Signer:
-    """Signature Version 4 of a POST to the path `/`.
-
-    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
-    """
-
-    def __init__(self, credentials: Credentials, region: str, service: str) -> None:
-        self._credentials = credentials
-        self._scope = f"{region}/{service}/aws4_request"
-        self._key: tuple[tuple[str, str], bytes] = ("", ""), b""
-
-    def sign(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        """The headers that a request with these headers, `Host` among them, needs besides."""
-        credentials = self._credentials.get_frozen_credentials()
-        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        added = {"X-Amz-Date": now}
-        if credentials.token:
-            added["X-Amz-Security-Token"] = credentials.token
-        signed = {name.lower(): value for name, value in (headers | added).items()}
-        del signed["user-agent"]  # a proxy may change it
-        names = ";".join(sorted(signed))
-        lines = "\n".join(f"{name}:{signed[name]}" for name in sorted(signed))
-        request = f"POST\n/\n\n{lines}\n\n{names}\n{hashlib.sha256(body).hexdigest()}"
-        scope = f"{now[:8]}/{self._scope}"
-        text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
-        key = self._key_for(str(credentials.secret_key), scope)
-        signature = hmac.digest(key, text.encode(), "sha256").hex()
-        added["Authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, "
-            f"SignedHeaders={names}, Signature={signature}"
-        )
-        return added
-
-    def _key_for(self, secret: str, scope: str) -> bytes:
-        """The key that is good for a day."""
-        made_for, key = self._key
-        if made_for != (secret, scope):
-            key = f"AWS4{secret}".encode()
-            for part in scope.split("/"):
-                key = hmac.digest(key, part.encode(), "sha256")
-            self._key = (secret, scope), key
-        return key
-
-
-def _close_all(idle: deque[tuple[float, HTTPConnection]]) -> None:
-    for _, connection in idle:
-        connection.close()
-
-
-def _tls() -> ssl.SSLContext:
-    cafile = os.environ.get("AWS_CA_BUNDLE") or get_cert_path(verify=True)
-    return ssl.create_default_context(cafile=cafile)
 
 
 def _base64(value: bytes) -> str:

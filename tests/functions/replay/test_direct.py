@@ -14,17 +14,13 @@ from typing import Any
 import boto3
 import pytest
 import trustme
-from botocore import auth
-from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import SSLError
-from hypothesis import given
-from hypothesis import strategies as st
 
 from local.certificates import write_certificates
 from redrive.testing import lambda_context
-from replay.direct import Signer, direct
+from replay.direct import direct
 from replay.event import ACTIONS
 from replay.function import ReplayFunction
 from replay.settings import Settings
@@ -188,53 +184,6 @@ def test_the_service_is_asked_the_same_as_by_boto3(name, method, parameters):
     )
     assert signed == signed_by_boto3
     assert service.callers == [OURS, BOTOCORE]
-
-
-_text = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1)
-
-
-@given(
-    body=st.binary(),
-    credentials=st.builds(Credentials, _text, st.text(min_size=1), st.none() | _text),
-    host=st.sampled_from(["sqs.eu-west-1.amazonaws.com", "127.0.0.1:4566"]),
-)
-def test_a_request_has_botocores_signature(body, credentials, host):
-    headers = {"X-Amz-Target": "AmazonSQS.ReceiveMessage", "User-Agent": OURS, "Host": host}
-
-    ours = Signer(credentials, "eu-west-1", "sqs").sign(headers, body)
-
-    assert ours == signed_by_botocore(credentials, headers, body, ours["X-Amz-Date"])
-
-
-def signed_by_botocore(credentials, headers, body, date):
-    class At(auth.SigV4Auth):
-        """At the moment of the other signature."""
-
-        def _modify_request_before_signing(self, request):
-            request.context["timestamp"] = date
-            super()._modify_request_before_signing(request)
-
-    request = AWSRequest("POST", f"https://{headers['Host']}/", headers, body)
-    At(credentials, "sqs", "eu-west-1").add_auth(request)
-    return {name: value for name, value in request.headers.items() if name not in headers}
-
-
-def test_a_new_day_and_a_new_secret_have_a_new_key(monkeypatch):
-    headers = {"User-Agent": OURS, "Host": "sqs.eu-west-1.amazonaws.com"}
-    credentials = Credentials("AKIAEXAMPLE", "secret")
-    signer = Signer(credentials, "eu-west-1", "sqs")
-
-    for date, secret in (
-        ("20261129T235959Z", "secret"),
-        ("20261129T235959Z", "secret"),
-        ("20261130T000000Z", "secret"),
-        ("20261130T000000Z", "another"),
-    ):
-        credentials.secret_key = secret
-        monkeypatch.setattr("replay.direct.time.strftime", lambda *_, date=date: date)
-        ours = signer.sign(headers, b"{}")
-
-        assert ours == signed_by_botocore(credentials, headers, b"{}", date)
 
 
 def test_credentials_that_changed_are_used():
@@ -448,7 +397,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(connected, monkey
     with serving(ok()) as service:
         client = direct_client(service)
         for now in (0, 9, 18, 28):
-            monkeypatch.setattr("replay.direct.time.monotonic", lambda now=now: now)
+            monkeypatch.setattr("replay.connections.time.monotonic", lambda now=now: now)
             client.receive_message(QueueUrl=QUEUE)
 
     assert len(connected) == 2
