@@ -39,6 +39,11 @@ ANSWER_SECONDS: Final = 43.0
 _SECONDS_TO_END: Final = 30.0
 _CALL_SECONDS: Final = 5.0
 
+# Garbage is looked for after so many new objects. The letters in hand are tens of thousands, none
+# of them in a cycle, and to look through them each 700 takes much of the CPU. But botocore leaves a
+# cycle after each call that breaks off: some hundred objects, and the bodies that it sent.
+COLLECT_AFTER: Final = 10_000
+
 
 class ReplayFunction:
     """Takes the event of `replay.event`; `actions` are those that this function may do.
