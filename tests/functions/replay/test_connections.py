@@ -1,27 +1,36 @@
 """Requests and answers as bytes: what is read, what is refused, and which connections are kept."""
 
+import socket
 import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from replay.connections import Connections, UnreadableAnswer
 
+LATER = object()
+
 
 class Service:
-    """Answers each request with the next of these: pieces, each sent by itself, and then the
-    connection's end where one is None.
+    """Answers each request with the next of these: pieces, each sent by itself, or the connection's
+    end where one is None. LATER sends the rest when the test says so.
     """
 
-    def __init__(self, *answers: list[bytes | None]) -> None:
+    def __init__(self, *answers: list[Any]) -> None:
         self.answers, self.requests, self.connections = list(answers), list[bytes](), 0
+        self._later, self._done = threading.Event(), threading.Event()
+
+    def send_the_rest(self) -> None:
+        self._later.set()
+        assert self._done.wait(20)
 
 
 @contextmanager
-def serving(*answers: list[bytes | None]) -> Iterator[tuple[Service, Connections]]:
+def serving(*answers: list[Any]) -> Iterator[tuple[Service, Connections]]:
     service = Service(*answers)
 
     class Handler(socketserver.StreamRequestHandler):
@@ -35,9 +44,14 @@ def serving(*answers: list[bytes | None]) -> Iterator[tuple[Service, Connections
                 body = self.rfile.read(int(length.split()[1]))
                 service.requests.append(b"".join(head) + b"\r\n" + body)
                 for piece in service.answers.pop(0):
-                    if piece is None:
-                        return
-                    self.wfile.write(piece)
+                    if piece is LATER:
+                        service._later.wait(20)
+                    elif piece is None:
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                    else:
+                        self.wfile.write(piece)
+                if service._later.is_set():
+                    service._done.set()
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True  # of connections that are kept
@@ -148,6 +162,16 @@ def test_what_is_no_plain_answer_is_refused_and_its_connection_not_used_again(pi
     with serving(pieces, [PLAIN]) as (service, connections):
         with pytest.raises(error):
             connections.post(b"{}", {})
+        assert connections.post(b"{}", {}) == (200, b"{}")
+
+    assert service.connections == 2
+
+
+@pytest.mark.parametrize("rest", [answer(b"of nobody's request"), None], ids=["answer", "end"])
+def test_a_connection_on_which_something_came_unasked_is_not_used_again(rest):
+    with serving([PLAIN, LATER, rest], [PLAIN]) as (service, connections):
+        connections.post(b"{}", {})
+        service.send_the_rest()
         assert connections.post(b"{}", {}) == (200, b"{}")
 
     assert service.connections == 2
