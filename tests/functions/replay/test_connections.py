@@ -132,6 +132,7 @@ def test_a_connection_that_is_about_to_close_is_not_kept(header):
     [
         ([b"HTTP/1.1 200 OK\r\n\r\n", None], UnreadableAnswer),
         ([answer(b"{}", b"Content-Length: 1")], UnreadableAnswer),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\n{}"], UnreadableAnswer),
         ([answer(b"2\r\n{}\r\n0\r\n\r\n", b"Transfer-Encoding: chunked")], UnreadableAnswer),
         ([answer(status=b"HTTP/1.0 200 OK")], UnreadableAnswer),
         ([answer(status=b"SSH-2.0-OpenSSH")], UnreadableAnswer),
@@ -146,6 +147,7 @@ def test_a_connection_that_is_about_to_close_is_not_kept(header):
     ids=[
         "no length",
         "two lengths",
+        "two lengths in one",
         "chunked",
         "HTTP/1.0",
         "other protocol",

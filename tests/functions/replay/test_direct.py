@@ -48,6 +48,7 @@ class Service:
     answers: list[Any]
     url: str = ""
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    clients: set[Any] = field(default_factory=set)
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -72,6 +73,7 @@ def serving(*answers: Any, certificates=None, service: Service | None = None):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
+            service.clients.add(self.client_address)
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             headers = {name.lower(): value for name, value in self.headers.items()}
             answer = service.answer(self.path, headers, body)
@@ -491,10 +493,14 @@ def test_a_server_of_another_name_is_told_nothing(tmp_path, monkeypatch):
 def test_certificates_of_ones_own_are_trusted_as_botocore_trusts_them(tmp_path, monkeypatch):
     certificates = write_certificates(tmp_path)
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificates.authority))
-    with serving(ok(), certificates=certificates) as service:
-        direct_client(service).receive_message(QueueUrl=QUEUE)
+    large = {"Messages": [{"Body": "x" * 300_000}]}
+    with serving(ok(), ok(**large), ok(), certificates=certificates) as service:
+        client = direct_client(service)
+        answers = [client.receive_message(QueueUrl=QUEUE) for _ in range(3)]
 
-    assert service.callers == [OURS]
+    assert answers == [{}, large, {}]
+    assert service.callers == [OURS] * 3
+    assert len(service.clients) == 1
 
 
 # --- who uses it ----------------------------------------------------------------------------------
