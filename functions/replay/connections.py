@@ -1,7 +1,7 @@
 """Calls over kept connections: HTTP/1.1 as AWS's services speak it, and no more of it.
 
-An answer says its length, or it is not read. `http.client`, which reads any that HTTP allows, takes
-much more CPU.
+An answer is a success that says its length, or it is refused. `http.client`, which reads any that
+HTTP allows, takes much more CPU.
 """
 
 import os
@@ -24,10 +24,14 @@ from urllib3.util import wait_for_read
 # One that was idle for longer may have been closed by the service, or be from before a freeze.
 _IDLE_SECONDS: Final = 10
 
+# More than a TLS record holds: of one that was read, nothing is left unread.
 _READ_BYTES: Final = 64 * 1024
 _HEAD_BYTES: Final = 64 * 1024
-_STATUS: Final = re.compile(rb"http/1\.1 ([0-9]{3})\b")
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r\n)")
+_HEAD: Final = re.compile(
+    rb"http/1\.1 ([0-9]{3})(?: [^\r\n]*)?\r\n"
+    rb"(?:[!-9;-~]+:[^\r\n]*\r\n)*"  # no space before a colon, and no folded line
+)
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n")
 _CLOSE: Final = re.compile(rb"\r\nconnection:[ \t]*close[ \t]*\r\n")
 
 
@@ -36,7 +40,7 @@ class UnreadableAnswer(Exception):
 
 
 class Connections:
-    """Those to the service at `url`, which are kept open; times are in seconds."""
+    """The connections to the service at `url`, which are kept open; times are in seconds."""
 
     def __init__(self, url: SplitResult, *, connect_timeout: float, read_timeout: float) -> None:
         # The certificates are read once: botocore does it for each connection, in 20 ms.
@@ -49,16 +53,17 @@ class Connections:
         self._idle: deque[tuple[float, HTTPConnection]] = deque()
         weakref.finalize(self, _close_all, self._idle)
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """The answer's status and body, to a request to the path `/`.
+    def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        """The body of the answer to a request to the path `/`.
 
-        Raises OSError; UnreadableAnswer; and ValueError for a header that cannot be sent.
+        Raises OSError; UnreadableAnswer, for any status but 200 too; and ValueError for a header
+        that cannot be sent.
         """
         request = _request(body, headers)
         connection = self._take()
         try:
             connection.sock.sendall(request)
-            status, answer, stays_open = _read(connection.sock)
+            answer, stays_open = _read(connection.sock)
         except BaseException:
             connection.close()
             raise
@@ -66,7 +71,7 @@ class Connections:
             self._idle.append((time.monotonic(), connection))
         else:
             connection.close()
-        return status, answer
+        return answer
 
     def _take(self) -> HTTPConnection:
         with suppress(IndexError):  # there is none, or no more
@@ -106,25 +111,33 @@ def _request(body: bytes, headers: Mapping[str, str]) -> bytes:
     return head.encode("latin-1") + body
 
 
-def _read(sock: socket.socket) -> tuple[int, bytes, bool]:
-    """An answer's status and body, and whether the connection stays open."""
+def _read(sock: socket.socket) -> tuple[bytes, bool]:
+    """An answer's body, and whether the connection stays open."""
     received = b""
     while (end := received.find(b"\r\n\r\n")) < 0:
         if len(received) > _HEAD_BYTES:
             raise UnreadableAnswer("its head does not end")
         received += _receive(sock)
     head = received[: end + 2].lower()
-    status, lengths = _STATUS.match(head), _LENGTH.findall(head)
-    if not status or len(lengths) != 1 or b"\r\ntransfer-encoding:" in head:
-        raise UnreadableAnswer("no HTTP/1.1 that says its length")
     parts = [received[end + 4 :]]
-    missing = int(lengths[0]) - len(parts[0])
+    missing = _length(head) - len(parts[0])
     while missing > 0:
         parts.append(_receive(sock))
         missing -= len(parts[-1])
     if missing < 0:
         raise UnreadableAnswer("more than it says")
-    return int(status[1]), b"".join(parts), not _CLOSE.search(head)
+    return b"".join(parts), not _CLOSE.search(head)
+
+
+def _length(head: bytes) -> int:
+    plain, length = _HEAD.fullmatch(head), _LENGTH.search(head)
+    if not plain:
+        raise UnreadableAnswer("no HTTP/1.1")
+    if plain[1] != b"200":
+        raise UnreadableAnswer(f"HTTP status {plain[1].decode()}")
+    if not length or head.count(b"\r\ncontent-length:") != 1 or b"\r\ntransfer-encoding:" in head:
+        raise UnreadableAnswer("it does not say its length")
+    return int(length[1])
 
 
 def _receive(sock: socket.socket) -> bytes:

@@ -88,10 +88,7 @@ class _Direct:
     def _post(self, operation: str, body: bytes) -> Any:
         headers = {"X-Amz-Target": f"{self._target}.{operation}", **self._headers}
         headers |= self._signer.sign(headers, body)
-        status, answer = self._connections.post(body, headers)
-        if status != 200:
-            raise ValueError(f"HTTP status {status}")
-        return _read(answer)
+        return _read(self._connections.post(body, headers))
 
     def _note_failure(self, error: Exception) -> None:
         self._failures += 1
