@@ -42,6 +42,8 @@ _EMPTY_POLLS: Final = 2
 _HANDFULS_IN_VAIN: Final = 40
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 0.2
+# What an answer leaves out.
+_NOT_CONFIRMED: Final[Any] = {"Code": "NotConfirmed", "SenderFault": False}
 # What was read is given back within so long, or comes back later: an answer does not wait for it.
 _RELEASE_SECONDS: Final = 6
 
@@ -298,11 +300,13 @@ class Scan:
                 kept = {ids[int(entry["Id"])]: aws_errors.code(error) for entry in entries}
                 passes = aws_errors.may_pass(error)
             else:
-                failed = {one["Id"]: one for one in answer.get("Failed", ())}
-                self._forget([ids[int(e["Id"])] for e in entries if e["Id"] not in failed])
-                kept = {ids[int(one)]: told["Code"] for one, told in failed.items()}
-                entries = [entry for entry in entries if entry["Id"] in failed]
-                passes = any(not told["SenderFault"] for told in failed.values())
+                deleted = {one["Id"] for one in answer.get("Successful", ())}
+                self._forget([ids[int(place)] for place in deleted])
+                told = {one["Id"]: one for one in answer.get("Failed", ())}
+                entries = [entry for entry in entries if entry["Id"] not in deleted]
+                failed = {entry["Id"]: told.get(entry["Id"], _NOT_CONFIRMED) for entry in entries}
+                kept = {ids[int(place)]: one["Code"] for place, one in failed.items()}
+                passes = any(not one["SenderFault"] for one in failed.values())
             if not kept or not passes or self._ended.wait(uniform(0, 2 * _PAUSE_SECONDS * attempt)):
                 return kept
         return kept

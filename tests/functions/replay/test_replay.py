@@ -500,6 +500,26 @@ def test_one_that_was_sent_but_not_deleted_is_told_and_runs_once_in_the_end(desk
     assert desk.dead() == []
 
 
+@pytest.mark.parametrize(("times", "left"), [(1, 0), (9, 1)], ids=["once", "always"])
+def test_what_the_answer_to_a_delete_leaves_out_counts_as_kept(desk, monkeypatch, times, left):
+    desk.put_dead(2)
+    delete, calls = desk.bench.sqs.delete_message_batch, []
+
+    def deletes_but_one(**request):
+        entries = request.pop("Entries")
+        calls.append(entries)
+        if len(calls) <= times:
+            entries = entries[1:]
+        return delete(**request, Entries=entries) if entries else {}
+
+    monkeypatch.setattr(desk.bench.sqs, "delete_message_batch", deletes_but_one)
+    answer = desk.ask(action="replay")
+
+    assert answer["replayed"] == 2
+    assert len(desk.dead()) == left == len(answer["errors"])
+    assert all("not deleted: NotConfirmed" in one["error"] for one in answer["errors"])
+
+
 def test_connections_that_fail_now_and_then_cost_nothing(desk):
     desk.put_dead(30)
     lost = ConnectTimeoutError(endpoint_url="sqs")
