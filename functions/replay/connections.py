@@ -43,7 +43,7 @@ class Connections:
     """The connections to the service at `url`, which are kept open; times are in seconds."""
 
     def __init__(self, url: SplitResult, *, connect_timeout: float, read_timeout: float) -> None:
-        # The certificates are read once: botocore does it for each connection, in 20 ms.
+        # The certificates are read once: botocore does it for each connection.
         kind: Any = (
             partial(HTTPSConnection, context=_tls()) if url.scheme == "https" else HTTPConnection
         )

@@ -40,8 +40,8 @@ _SECONDS_TO_END: Final = 30.0
 _CALL_SECONDS: Final = 5.0
 
 # Garbage is looked for after so many new objects. The letters in hand are tens of thousands, none
-# of them in a cycle, and to look through them each 700 takes much of the CPU. But botocore leaves a
-# cycle after each call that breaks off: some hundred objects, and the bodies that it sent.
+# of them in a cycle, and to look through them as often as Python would takes much of the CPU. But
+# botocore leaves a cycle after each call that breaks off: some hundred objects, and what it sent.
 COLLECT_AFTER: Final = 10_000
 
 
